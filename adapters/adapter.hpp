@@ -1,0 +1,31 @@
+// What an adapter is: a pure function from another host's configuration file to canonical keys.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "registry/given.hpp"
+
+namespace fsdp2 {
+
+/// What the caller knows beside the file.
+struct TranslationContext {
+  std::optional<int64_t> version;  // the version to convert to, where the host's own TOML names one
+};
+
+struct Translation {
+  GivenKeys given;                    // canonical keys that the file names, or whose default there differs from ours
+  std::vector<std::string> obsolete;  // keys without a use under version 2, as written
+  std::string warning;                // the one warning, which names all of those; empty if there are none
+  std::vector<std::string> notes;     // every other remark, each names its key
+};
+
+struct Adapter {
+  std::string_view dialect;  // "accelerate"
+  std::string_view help;     // one sentence
+  Translation (*translate)(std::string_view text, const std::string& file, const TranslationContext& context);
+};
+
+}  // namespace fsdp2

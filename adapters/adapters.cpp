@@ -1,0 +1,34 @@
+#include "adapters/adapters.hpp"
+
+#include <array>
+#include <vector>
+
+#include "registry/error.hpp"
+#include "registry/nearest_name.hpp"
+
+namespace fsdp2 {
+namespace {
+
+constexpr std::array kAdapters{
+    Adapter{"accelerate", "Hugging Face Accelerate: the file given to `accelerate launch --config_file`",
+            translate_accelerate},
+};
+
+}  // namespace
+
+std::span<const Adapter> adapters() {
+  return kAdapters;
+}
+
+const Adapter& find_adapter(std::string_view dialect, const Source& source) {
+  std::vector<std::string_view> names;
+  for (const Adapter& adapter : kAdapters) {
+    if (adapter.dialect == dialect) return adapter;
+    names.push_back(adapter.dialect);
+  }
+  throw error_at(source, "dialect",
+                 "no dialect is called `" + std::string(dialect) + "`; accepted now: " + quoted_list(names),
+                 nearest_name(dialect, names), ErrorCode::kNotFound);
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,70 @@
+#include "adapters/config.hpp"
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "adapters/adapters.hpp"
+#include "registry/keys.hpp"
+#include "registry/toml_reader.hpp"
+
+namespace fsdp2 {
+namespace {
+
+std::string beside(const std::string& file, const std::string& path) {
+  const size_t slash = file.rfind('/');
+  if (path.starts_with('/') || slash == std::string::npos) return path;
+  return file.substr(0, slash + 1) + path;
+}
+
+std::string read_text(const std::string& path, const Source& source) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream) throw error_at(source, "config", "cannot read `" + path + "`", {}, ErrorCode::kNotFound);
+  return text;
+}
+
+const std::string& text_of(const GivenKeys& given, std::string_view key, std::string_view other) {
+  const auto found = given.find(key);
+  if (found == given.end()) {
+    const auto present = given.find(other);
+    throw error_at(present->second.source, std::string(other),
+                   "`" + std::string(other) + "` needs `" + std::string(key) + "` beside it");
+  }
+  return std::get<std::string>(found->second.value);
+}
+
+Config combine(GivenKeys given, const std::string& name) {
+  if (!given.contains("dialect") && !given.contains("config")) return resolve(given);
+  const std::string& dialect = text_of(given, "dialect", "config");
+  const std::string path = beside(name, text_of(given, "config", "dialect"));
+  const Adapter& adapter = find_adapter(dialect, given.at("dialect").source);
+  TranslationContext context;
+  if (const auto version = given.find("version"); version != given.end()) {
+    context.version = std::get<int64_t>(version->second.value);
+  }
+  Translation translation = adapter.translate(read_text(path, given.at("config").source), path, context);
+  // The other host's file is part of the options from here on.
+  given.erase("dialect");
+  given.erase("config");
+  Config config = resolve(given, translation.given);
+  config.warning = std::move(translation.warning);
+  config.notes.insert(config.notes.begin(), translation.notes.begin(), translation.notes.end());
+  return config;
+}
+
+}  // namespace
+
+Config load_config(const std::string& toml_file, std::span<const std::string> overrides) {
+  GivenKeys given = read_given_file(toml_file);
+  apply_overrides(given, overrides);
+  return combine(std::move(given), toml_file);
+}
+
+Config load_config_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides) {
+  GivenKeys given = read_given(toml, name);
+  apply_overrides(given, overrides);
+  return combine(std::move(given), name);
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,114 @@
+// Entries that list what there is and read configurations. None of them needs LibTorch.
+#include <memory>
+#include <string_view>
+
+#include "adapters/adapters.hpp"
+#include "adapters/config.hpp"
+#include "plugin/abi/arguments.hpp"
+#include "plugin/abi/entries.hpp"
+#include "plugin/abi/handles.hpp"
+#include "plugin/abi/status.hpp"
+#include "registry/registry.hpp"
+#include "registry/toml_writer.hpp"
+
+namespace fsdp2::entries {
+namespace {
+
+struct NameAndHelp {
+  std::string name;
+  std::string help;
+};
+
+/// Null-terminated copies of a table's texts. Made once and leaked: they live as long as the library.
+template <typename Table, typename NameOf>
+const std::vector<NameAndHelp>& leaked_texts(const Table& table, const NameOf& name_of) {
+  auto& texts = *new std::vector<NameAndHelp>;
+  for (const auto& entry : table) texts.push_back({std::string(name_of(entry)), std::string(entry.help)});
+  return texts;
+}
+
+const std::vector<NameAndHelp>& strategy_texts() {
+  static const auto& texts = leaked_texts(strategies(), [](const Strategy& strategy) { return strategy.name; });
+  return texts;
+}
+
+const std::vector<NameAndHelp>& dialect_texts() {
+  static const auto& texts = leaked_texts(adapters(), [](const Adapter& adapter) { return adapter.dialect; });
+  return texts;
+}
+
+const char* text_at(const std::vector<NameAndHelp>& texts, size_t index, std::string NameAndHelp::*part) {
+  return index < texts.size() ? (texts[index].*part).c_str() : nullptr;
+}
+
+std::vector<std::string> overrides_of(const fsdp2_config_args& args) {
+  if (args.override_count > 0) require_argument(args.overrides, "fsdp2_config_args.overrides");
+  std::vector<std::string> overrides;
+  for (size_t i = 0; i < args.override_count; ++i) {
+    overrides.emplace_back(&require_argument(args.overrides[i], "an entry of fsdp2_config_args.overrides"));
+  }
+  return overrides;
+}
+
+Config load(const fsdp2_config_args& args) {
+  if ((args.path == nullptr) == (args.text == nullptr)) {
+    throw Error(ErrorCode::kInvalidArgument, "fsdp2_config_args needs either path or text");
+  }
+  const auto overrides = overrides_of(args);
+  return args.path != nullptr ? load_config(args.path, overrides) : load_config_text(args.text, "<text>", overrides);
+}
+
+}  // namespace
+
+size_t strategy_count() noexcept {
+  return strategy_texts().size();
+}
+const char* strategy_name(size_t index) noexcept {
+  return text_at(strategy_texts(), index, &NameAndHelp::name);
+}
+const char* strategy_help(size_t index) noexcept {
+  return text_at(strategy_texts(), index, &NameAndHelp::help);
+}
+size_t dialect_count() noexcept {
+  return dialect_texts().size();
+}
+const char* dialect_name(size_t index) noexcept {
+  return text_at(dialect_texts(), index, &NameAndHelp::name);
+}
+const char* dialect_help(size_t index) noexcept {
+  return text_at(dialect_texts(), index, &NameAndHelp::help);
+}
+
+fsdp2_status* config_load(const fsdp2_config_args* given, fsdp2_config** out) noexcept {
+  return guard([&] {
+    require_argument(out, "out") = nullptr;
+    const auto args = read_struct(given, "fsdp2_config_args", sizeof(fsdp2_config_args));
+    auto config = std::make_unique<fsdp2_config>(fsdp2_config{load(args), {}});
+    config->toml = to_toml(config->config.options);
+    if (!config->config.warning.empty()) log_to_host(true, config->config.warning);
+    for (const std::string& note : config->config.notes) log_to_host(false, note);
+    *out = config.release();
+  });
+}
+
+const char* config_toml(const fsdp2_config* config) noexcept {
+  return config == nullptr ? "" : config->toml.c_str();
+}
+
+const char* config_warning(const fsdp2_config* config) noexcept {
+  return config == nullptr ? "" : config->config.warning.c_str();
+}
+
+size_t config_note_count(const fsdp2_config* config) noexcept {
+  return config == nullptr ? 0 : config->config.notes.size();
+}
+
+const char* config_note(const fsdp2_config* config, size_t index) noexcept {
+  return index < config_note_count(config) ? config->config.notes[index].c_str() : nullptr;
+}
+
+void config_release(fsdp2_config* config) noexcept {
+  delete config;
+}
+
+}  // namespace fsdp2::entries

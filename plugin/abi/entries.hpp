@@ -1,0 +1,37 @@
+// The entries of the table, by the names they have there; plugin.h documents them. Those of status.hpp are there.
+#pragma once
+#include <fsdp2/plugin.h>
+
+namespace fsdp2::entries {
+
+// life and catalogue: exports.cpp
+fsdp2_status* initialize(const fsdp2_host_info* host) noexcept;
+fsdp2_status* shutdown(const fsdp2_host_info* host) noexcept;
+
+// config_entries.cpp
+size_t strategy_count() noexcept;
+const char* strategy_name(size_t index) noexcept;
+const char* strategy_help(size_t index) noexcept;
+size_t dialect_count() noexcept;
+const char* dialect_name(size_t index) noexcept;
+const char* dialect_help(size_t index) noexcept;
+fsdp2_status* config_load(const fsdp2_config_args* args, fsdp2_config** out) noexcept;
+const char* config_toml(const fsdp2_config* config) noexcept;
+const char* config_warning(const fsdp2_config* config) noexcept;
+size_t config_note_count(const fsdp2_config* config) noexcept;
+const char* config_note(const fsdp2_config* config, size_t index) noexcept;
+void config_release(fsdp2_config* config) noexcept;
+
+// engine_entries.cpp
+fsdp2_status* plan_text(const fsdp2_plan_args* args, char** out) noexcept;
+void text_release(char* text) noexcept;
+fsdp2_status* shard(const fsdp2_shard_args* args, fsdp2_engine** out) noexcept;
+fsdp2_status* engine_detach(fsdp2_engine* engine) noexcept;
+void engine_release(fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_visit_parameters(const fsdp2_engine* engine, fsdp2_parameter_visitor visitor, void* user) noexcept;
+fsdp2_status* engine_statistics(const fsdp2_engine* engine, fsdp2_statistics* out) noexcept;
+fsdp2_status* engine_reset_statistics(fsdp2_engine* engine) noexcept;
+const char* engine_plan_text(const fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_mark_written(fsdp2_engine* engine) noexcept;
+
+}  // namespace fsdp2::entries

@@ -1,0 +1,61 @@
+// The second export: the table. The first one is the manifest (manifest.cpp).
+#include <fsdp2/plugin.h>
+
+#include "plugin/abi/arguments.hpp"
+#include "plugin/abi/entries.hpp"
+#include "plugin/abi/handshake.hpp"
+#include "plugin/abi/status.hpp"
+
+namespace fsdp2 {
+namespace entries {
+
+fsdp2_status* initialize(const fsdp2_host_info* host) noexcept {
+  return guard([&] { fsdp2::initialize(read_struct(host, "fsdp2_host_info", sizeof(fsdp2_host_info))); });
+}
+
+fsdp2_status* shutdown(const fsdp2_host_info* host) noexcept {
+  return guard([&] { fsdp2::shutdown(read_struct(host, "fsdp2_host_info", sizeof(fsdp2_host_info))); });
+}
+
+}  // namespace entries
+
+namespace {
+
+constexpr fsdp2_api kApi = {
+    .struct_size = sizeof(fsdp2_api),
+    .status_code = &status_code,
+    .status_message = &status_message,
+    .status_detail = &status_detail,
+    .status_release = &status_release,
+    .initialize = &entries::initialize,
+    .shutdown = &entries::shutdown,
+    .strategy_count = &entries::strategy_count,
+    .strategy_name = &entries::strategy_name,
+    .strategy_help = &entries::strategy_help,
+    .dialect_count = &entries::dialect_count,
+    .dialect_name = &entries::dialect_name,
+    .dialect_help = &entries::dialect_help,
+    .config_load = &entries::config_load,
+    .config_toml = &entries::config_toml,
+    .config_warning = &entries::config_warning,
+    .config_note_count = &entries::config_note_count,
+    .config_note = &entries::config_note,
+    .config_release = &entries::config_release,
+    .plan_text = &entries::plan_text,
+    .text_release = &entries::text_release,
+    .shard = &entries::shard,
+    .engine_detach = &entries::engine_detach,
+    .engine_release = &entries::engine_release,
+    .engine_visit_parameters = &entries::engine_visit_parameters,
+    .engine_statistics = &entries::engine_statistics,
+    .engine_reset_statistics = &entries::engine_reset_statistics,
+    .engine_plan_text = &entries::engine_plan_text,
+    .engine_mark_written = &entries::engine_mark_written,
+};
+
+}  // namespace
+}  // namespace fsdp2
+
+extern "C" __attribute__((visibility("default"))) const fsdp2_api* fsdp2_plugin_get_api(uint32_t abi_major) {
+  return abi_major == FSDP2_ABI_MAJOR ? &fsdp2::kApi : nullptr;
+}

@@ -1,0 +1,39 @@
+// The transport between ranks, as the engine sees it. One small interface; plugin/engine/c10d_communicator has the answer
+// for Gloo and NCCL.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace fsdp2 {
+
+/// A collective in flight.
+class Request {
+ public:
+  virtual ~Request() = default;
+  /// Returns when the result may be used (on CUDA: by work on the current stream). Throws fsdp2::Error
+  /// (kCommunication) when a peer failed or did not answer in time.
+  virtual void wait() = 0;
+};
+
+/// Every start is collective: all ranks call it in the same order with tensors of equal size. Tensors are contiguous and
+/// must live until wait() returned. Starts throw fsdp2::Error (kCommunication) as wait() does.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  [[nodiscard]] virtual int64_t rank() const = 0;
+  [[nodiscard]] virtual int64_t size() const = 0;
+  /// "gloo", "nccl": for messages and choices by transport.
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// output[r * input.numel() + i] = rank r's input[i]; any dtype. `input` may be the own part of `output`.
+  virtual std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) = 0;
+  /// output[i] = mean over ranks of input[rank() * output.numel() + i]; floating dtypes. `input` may be overwritten.
+  virtual std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) = 0;
+  /// tensor = mean over ranks, in place; floating dtypes.
+  virtual std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) = 0;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,210 @@
+#include "plugin/engine/gloo_communicator.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "plugin/engine/exception_text.hpp"
+#include "plugin/engine/rank_mean.hpp"
+#include "registry/error.hpp"
+
+namespace fsdp2 {
+namespace {
+
+/// The same memory as a flat tensor of bytes: Gloo then needs to know no dtype. Outside autograd.
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  if (tensor.device().type() != c10::DeviceType::CPU) {
+    throw Error(ErrorCode::kInvalidArgument, "Gloo moves CPU tensors only; got one on " + tensor.device().str());
+  }
+  if (!tensor.is_contiguous()) throw Error(ErrorCode::kInternal, "a tensor given to a collective is not contiguous");
+  const at::NoGradGuard no_grad;
+  return tensor.detach().view({-1}).view(at::kByte);
+}
+
+void require(bool condition, const char* text) {
+  if (!condition) throw Error(ErrorCode::kInternal, text);
+}
+
+/// Elements [begin, begin + size) of a flat tensor belong to a rank. Equal parts, the last ones shorter.
+struct Part {
+  int64_t begin;
+  int64_t size;
+};
+
+Part part_of(int64_t elements, int64_t ranks, int64_t rank) {
+  const int64_t width = (elements + ranks - 1) / ranks;
+  const int64_t begin = std::min(rank * width, elements);
+  return {begin, std::min(width, elements - begin)};
+}
+
+}  // namespace
+
+/// Messages in flight between this rank and its peers, all under one tag.
+class GlooCommunicator::Exchange {
+ public:
+  Exchange(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout, int tag)
+      : backend_(std::move(backend)), timeout_(timeout), tag_(tag) {}
+
+  // Receives are posted first and from the nearest lower rank on, sends to the nearest higher rank on: then no two
+  // ranks send to the same peer at the same moment.
+  template <typename Receive, typename Send>
+  void start(const Receive& receive_buffer, const Send& send_buffer) {
+    const int size = backend_->getSize();
+    const int rank = backend_->getRank();
+    for (int step = 1; step < size; ++step)
+      receive(receive_buffer((rank + size - step) % size), (rank + size - step) % size);
+    for (int step = 1; step < size; ++step) send(send_buffer((rank + step) % size), (rank + step) % size);
+  }
+
+  void wait() {
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    for (auto& message : messages_) {
+      Timeout left = kNoTimeout;
+      if (timeout_ > Timeout::zero()) {
+        left = std::max(Timeout(1), std::chrono::duration_cast<Timeout>(deadline - std::chrono::steady_clock::now()));
+      }
+      of_peer(message.peer, [&] {
+        if (!message.work->wait(left)) throw std::runtime_error("the wait was aborted");
+      });
+    }
+    messages_.clear();
+  }
+
+ private:
+  struct Message {
+    int peer;
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  void receive(at::Tensor bytes, int peer) {
+    if (bytes.numel() == 0) return;
+    std::vector<at::Tensor> tensors{std::move(bytes)};
+    of_peer(peer, [&] { messages_.push_back({peer, backend_->recv(tensors, peer, tag_)}); });
+  }
+
+  void send(at::Tensor bytes, int peer) {
+    if (bytes.numel() == 0) return;
+    std::vector<at::Tensor> tensors{std::move(bytes)};
+    of_peer(peer, [&] { messages_.push_back({peer, backend_->send(tensors, peer, tag_)}); });
+  }
+
+  /// Names the peer in the message of a failure.
+  template <typename Action>
+  static void of_peer(int peer, const Action& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      throw Error(ErrorCode::kCommunication,
+                  "connection to rank " + std::to_string(peer) + ": " + exception_text(error));
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  Timeout timeout_;
+  int tag_;
+  std::vector<Message> messages_;
+};
+
+/// Keeps the largest receive buffer for the next reduction: fresh pages cost more than the transfer.
+class GlooCommunicator::Scratch {
+ public:
+  at::Tensor take(int64_t bytes) {
+    at::Tensor buffer = std::exchange(kept_, at::Tensor());
+    if (!buffer.defined() || buffer.numel() < bytes) buffer = at::empty({bytes}, at::kByte);
+    return buffer;
+  }
+  void give_back(at::Tensor buffer) {
+    if (!kept_.defined() || kept_.numel() < buffer.numel()) kept_ = std::move(buffer);
+  }
+
+ private:
+  at::Tensor kept_;
+};
+
+GlooCommunicator::GlooCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout)
+    : C10dCommunicator(std::move(backend), timeout), scratch_(std::make_shared<Scratch>()) {}
+
+// Above the small tags that hosts use for messages of their own.
+int GlooCommunicator::next_tag() {
+  constexpr uint32_t kFirst = 0x46530000;
+  constexpr uint32_t kCount = 1U << 16;
+  return static_cast<int>(kFirst + collectives_++ % kCount);
+}
+
+std::unique_ptr<Request> GlooCommunicator::all_gather(at::Tensor output, at::Tensor input) {
+  return request("all_gather", static_cast<int64_t>(output.nbytes()), [&]() -> std::function<void()> {
+    const at::Tensor whole = as_bytes(output);
+    const at::Tensor own = as_bytes(input);
+    require(whole.numel() == own.numel() * size(), "all_gather: the output is not as large as the inputs of all ranks");
+    auto part = [&](int64_t of) { return whole.narrow(0, of * own.numel(), own.numel()); };
+    Exchange exchange(backend_, timeout_, next_tag());
+    exchange.start([&](int peer) { return part(peer); }, [&](int /*peer*/) { return own; });
+    const at::Tensor target = part(rank());
+    if (target.const_data_ptr() != own.const_data_ptr()) target.copy_(own);
+    return [exchange = std::move(exchange)]() mutable { exchange.wait(); };
+  });
+}
+
+std::unique_ptr<Request> GlooCommunicator::reduce_scatter_mean(at::Tensor output, at::Tensor input) {
+  return request("reduce_scatter", static_cast<int64_t>(input.nbytes()), [&]() -> std::function<void()> {
+    require(output.is_floating_point(), "reduce_scatter: a mean needs a floating dtype");
+    require(input.numel() == output.numel() * size() && input.scalar_type() == output.scalar_type(),
+            "reduce_scatter: the input is not as large as the outputs of all ranks");
+    const at::Tensor whole = as_bytes(input);
+    const int64_t bytes = static_cast<int64_t>(output.nbytes());
+    const at::Tensor buffer = scratch_->take(bytes * size());
+    Exchange exchange(backend_, timeout_, next_tag());
+    exchange.start([&](int peer) { return buffer.narrow(0, peer * bytes, bytes); },
+                   [&](int peer) { return whole.narrow(0, peer * bytes, bytes); });
+    return [exchange = std::move(exchange), scratch = scratch_, buffer, output, input, bytes, rank = rank(),
+            size = size()]() mutable {
+      exchange.wait();
+      const at::NoGradGuard no_grad;
+      std::vector<at::Tensor> parts;
+      for (int64_t of = 0; of < size; ++of) {
+        parts.push_back(of == rank ? input.detach().view({-1}).narrow(0, rank * output.numel(), output.numel())
+                                   : buffer.narrow(0, of * bytes, bytes).view(output.scalar_type()));
+      }
+      rank_mean(output, parts);
+      scratch->give_back(buffer);
+    };
+  });
+}
+
+// A reduce-scatter and an all-gather inside the tensor itself; each rank sums one part, so all end with the same bits.
+std::unique_ptr<Request> GlooCommunicator::all_reduce_mean(at::Tensor tensor) {
+  return request("all_reduce", static_cast<int64_t>(tensor.nbytes()), [&]() -> std::function<void()> {
+    require(tensor.is_floating_point(), "all_reduce: a mean needs a floating dtype");
+    const at::Tensor whole = as_bytes(tensor);
+    const int64_t width = static_cast<int64_t>(tensor.element_size());
+    auto part = [whole, width, elements = tensor.numel(), size = size()](int64_t of) {
+      const Part range = part_of(elements, size, of);
+      return whole.narrow(0, range.begin * width, range.size * width);
+    };
+    const int64_t bytes = part(rank()).numel();
+    const at::Tensor buffer = scratch_->take(bytes * size());
+    Exchange reduce(backend_, timeout_, next_tag());
+    reduce.start([&](int peer) { return buffer.narrow(0, peer * bytes, bytes); }, [&](int peer) { return part(peer); });
+    Exchange gather(backend_, timeout_, next_tag());
+    return [reduce = std::move(reduce), gather = std::move(gather), scratch = scratch_, buffer, part, bytes,
+            rank = rank(), size = size(), dtype = tensor.scalar_type(), tensor]() mutable {
+      reduce.wait();
+      const at::NoGradGuard no_grad;
+      std::vector<at::Tensor> parts;
+      for (int64_t of = 0; of < size; ++of) {
+        parts.push_back((of == rank ? part(rank) : buffer.narrow(0, of * bytes, bytes)).view(dtype));
+      }
+      at::Tensor own = part(rank).view(dtype);
+      rank_mean(own, parts);
+      scratch->give_back(buffer);
+      gather.start([&](int peer) { return part(peer); }, [&](int /*peer*/) { return part(rank); });
+      gather.wait();
+    };
+  });
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,35 @@
+// Collectives over Gloo's point-to-point calls. They write into the caller's tensors and never wait for one another's
+// timing: a mean is summed in rank order, so equal inputs give equal bits, and all_reduce gives what reduce_scatter
+// gives.
+//
+// Why not Gloo's own: its all-gather and reduce-scatter make a buffer of the full size each time. Two ranks on
+// loopback, 33 MB: all-gather 164 ms against 46 here, reduce-scatter 163 against 43 and the sum.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "plugin/engine/c10d_communicator.hpp"
+
+namespace fsdp2 {
+
+class GlooCommunicator final : public C10dCommunicator {
+ public:
+  static constexpr const char* kBackendName = "gloo";
+
+  GlooCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout);
+
+  std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
+  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
+  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;
+
+ private:
+  class Exchange;
+  class Scratch;
+
+  int next_tag();
+
+  uint32_t collectives_ = 0;
+  std::shared_ptr<Scratch> scratch_;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,50 @@
+#include "plugin/engine/memory_pool.hpp"
+
+#include <c10/core/impl/alloc_cpu.h>
+
+namespace fsdp2 {
+
+struct MemoryPool::Block {
+  std::shared_ptr<MemoryPool> pool;
+  void* data;
+  size_t bytes;
+};
+
+MemoryPool::~MemoryPool() {
+  for (auto& [bytes, data] : unused_) c10::free_cpu(data);
+}
+
+c10::DataPtr MemoryPool::allocate(size_t bytes) {
+  if (!device_.is_cpu()) return c10::GetAllocator(device_.type())->allocate(bytes);
+  auto block = std::make_unique<Block>(Block{shared_from_this(), nullptr, bytes});
+  {
+    std::lock_guard lock(mutex_);
+    auto found = unused_.lower_bound(bytes);
+    if (found != unused_.end() && found->first <= bytes + bytes / 4) {
+      block->bytes = found->first;
+      block->data = found->second;
+      unused_bytes_ -= found->first;
+      unused_.erase(found);
+    }
+  }
+  if (block->data == nullptr) block->data = c10::alloc_cpu(bytes);
+  void* data = block->data;
+  return {data, block.release(), &MemoryPool::give_back, device_};
+}
+
+void MemoryPool::give_back(void* context) {
+  std::unique_ptr<Block> block(static_cast<Block*>(context));
+  block->pool->keep_or_free(block->data, block->bytes);
+}
+
+void MemoryPool::keep_or_free(void* data, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (unused_bytes_ + bytes > keep_bytes_) {
+    c10::free_cpu(data);
+    return;
+  }
+  unused_.emplace(bytes, data);
+  unused_bytes_ += bytes;
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,40 @@
+// What the units of one engine share: transport, memory, counters, and the state of the backward pass that runs.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "plugin/engine/communicator.hpp"
+#include "plugin/engine/memory_pool.hpp"
+#include "plugin/engine/statistics.hpp"
+#include "registry/plan.hpp"
+
+namespace fsdp2 {
+
+class Unit;
+
+/// Owned by every unit, which autograd graphs may keep alive longer than the engine. No locks: an engine belongs to one
+/// trainer thread, and backward runs on one other thread at a time while that one waits.
+struct Runtime : std::enable_shared_from_this<Runtime> {
+  Runtime(std::shared_ptr<Communicator> communicator, std::shared_ptr<MemoryPool> pool, const Plan& plan);
+
+  /// Called by each unit's pre-backward: the first one of a backward pass queues finish_backward() for its end, and drops
+  /// what a pass that threw has left behind.
+  void enter_backward();
+
+  void count_unsharded(int64_t bytes);
+
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<MemoryPool> pool;
+  Mesh mesh;
+  bool gathers;    // whether parameters are cut over ranks
+  bool reduces;    // whether gradients are summed over ranks
+  bool detached = false;
+  Statistics statistics;
+  std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last
+
+ private:
+  void finish_backward();
+  int graph_task_ = -1;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,201 @@
+// The states of a unit: open, kept, sharded, and the gather between them. Cutting is in unit_shard.cpp, gradients in
+// unit_reduce.cpp.
+#include "plugin/engine/unit.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "registry/error.hpp"
+
+namespace fsdp2 {
+
+std::string Unit::title() const {
+  return path_.empty() ? "the root unit" : "unit `" + path_ + "`";
+}
+
+bool Unit::is_whole() const {
+  return std::all_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return b.is_whole(); });
+}
+
+bool Unit::was_written() const {
+  return marked_written_ || std::any_of(parameters_.begin(), parameters_.end(), [](const UnitParameter& p) {
+           return p.shard._version() != p.version;
+         });
+}
+
+void Unit::note_versions() {
+  for (UnitParameter& p : parameters_) {
+    const auto version = p.shard._version();
+    // The full tensor changes with the shard, so autograd must refuse a backward that saved the old values, as it would
+    // for an unsharded parameter. The gather itself changes no value and is not counted.
+    if (version != p.version || marked_written_) torch::autograd::impl::bump_version(p.unsharded);
+    p.version = version;
+  }
+  marked_written_ = false;
+}
+
+void Unit::check_shards() const {
+  for (const UnitParameter& p : parameters_) {
+    for (const Slot& slot : p.slots) {
+      if (!slot.tensor().is_same(p.shard)) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "parameter `" + p.name + "` of the sharded module was replaced; write into the sharded tensor " +
+                        "(copy_) instead",
+                    {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
+      }
+    }
+    if (!p.shard.storage().is_alias_of(buffers_[p.buffer].shard().storage())) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "the data of parameter `" + p.name + "` was moved away from its shard (module.to(), set_data() or " +
+                      "similar); detach first, convert, and shard again",
+                  {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
+    }
+  }
+}
+
+void Unit::communicate(c10::function_ref<void()> collective) const {
+  try {
+    collective();
+  } catch (const Error& e) {
+    ErrorDetails details = e.details();
+    details.module = path_;
+    details.rank = runtime_->communicator->rank();
+    throw Error(e.code(), title() + ": " + e.what(), std::move(details));
+  }
+}
+
+void Unit::gather() {
+  Runtime& r = *runtime_;
+  std::vector<std::unique_ptr<Request>> requests;
+  communicate([&] {
+    for (FlatBuffer& buffer : buffers_) {
+      if (!buffer.is_whole()) {
+        buffer.allocate(*r.pool);
+        r.count_unsharded(buffer.bytes());
+      }
+      requests.push_back(buffer.start_gather(*r.communicator));
+      ++r.statistics.all_gathers;
+      r.statistics.all_gather_bytes += buffer.bytes();
+    }
+    for (auto& request : requests) request->wait();
+  });
+}
+
+void Unit::unshard() {
+  // Written tensors are never inference tensors, whatever mode the host is in: training may follow.
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  check_shards();
+  const bool whole = is_whole();
+  const bool stale = whole && runtime_->gathers && was_written();
+  note_versions();
+  if (stale) ++runtime_->statistics.stale_gathers;
+  if (runtime_->gathers && (!whole || stale)) gather();
+  for (UnitParameter& p : parameters_) {
+    if (p.unsharded.requires_grad() != p.shard.requires_grad()) p.unsharded.set_requires_grad(p.shard.requires_grad());
+  }
+}
+
+void Unit::reshard() {
+  for (FlatBuffer& buffer : buffers_) {
+    if (!buffer.gathers() || !buffer.is_whole()) continue;
+    buffer.free();
+    runtime_->count_unsharded(-buffer.bytes());
+  }
+}
+
+void Unit::fill_slots_with_shards() {
+  for (const UnitParameter& p : parameters_) {
+    for (const Slot& slot : p.slots) slot.put(p.shard);
+  }
+}
+
+void Unit::open() {
+  if (runtime_->detached) {
+    throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
+  }
+  if (open_calls_ == 0) {
+    unshard();
+    for (const UnitParameter& p : parameters_) {
+      for (const Slot& slot : p.slots) slot.put(p.unsharded);
+    }
+  }
+  ++open_calls_;
+}
+
+void Unit::close() {
+  if (--open_calls_ > 0) return;
+  fill_slots_with_shards();
+  if (reshard_after_forward_ && open_backwards_ == 0) reshard();
+}
+
+void Unit::abandon_call() noexcept {
+  if (open_calls_ == 0 || --open_calls_ > 0) return;
+  fill_slots_with_shards();
+  if (open_backwards_ == 0) reshard();
+}
+
+void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
+  if (at::GradMode::is_enabled()) {
+    throw Error(ErrorCode::kUnsupported,
+                title() + ": backward with create_graph = true is not supported on a sharded module (its gradients are " +
+                    "reduced over ranks outside of autograd); call backward without create_graph",
+                {.module = path_});
+  }
+  if (runtime_->detached) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                title() + ": backward through a forward that ran before detach(); run the forward again",
+                {.module = path_});
+  }
+  runtime_->enter_backward();
+  if (call->in_backward) return;
+  unshard();
+  call->in_backward = true;
+  ++open_backwards_;
+  calls_in_backward_.push_back(call);
+}
+
+void Unit::post_backward(RecordedCall& call) {
+  if (!call.in_backward) return;
+  call.in_backward = false;
+  // Another call of this unit may still need the memory, and its gradients are not complete.
+  if (--open_backwards_ > 0 || is_open()) return;
+  calls_in_backward_.clear();
+  reshard();
+  reduce_gradients();
+}
+
+void Unit::close_backward_calls() {
+  for (auto& weak : calls_in_backward_) {
+    if (auto call = weak.lock()) call->in_backward = false;
+  }
+  calls_in_backward_.clear();
+  open_backwards_ = 0;
+  if (!is_open()) reshard();
+}
+
+void Unit::finish_backward() {
+  close_backward_calls();
+  reduce_gradients();
+}
+
+void Unit::abandon_backward() {
+  close_backward_calls();
+  for (UnitParameter& p : parameters_) p.unsharded.mutable_grad() = at::Tensor();
+}
+
+void Unit::detach() {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  unshard();
+  for (UnitParameter& p : parameters_) {
+    // A storage of its own for each: a saved file must not carry the whole buffer once a parameter.
+    const at::Tensor plain = p.unsharded.detach().clone().set_requires_grad(p.shard.requires_grad());
+    for (const Slot& slot : p.slots) slot.put(plain);
+    p.slots.clear();
+  }
+  reshard();
+}
+
+}  // namespace fsdp2

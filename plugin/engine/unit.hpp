@@ -1,0 +1,120 @@
+// A unit: the parameters that are gathered, resharded and reduced together, and their states.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/engine/flat_buffer.hpp"
+#include "plugin/engine/runtime.hpp"
+#include "registry/plan.hpp"
+
+namespace fsdp2 {
+
+/// A place in a module that holds a parameter.
+struct Slot {
+  c10::intrusive_ptr<c10::ivalue::Object> object;
+  size_t index = 0;
+
+  [[nodiscard]] const at::Tensor& tensor() const { return object->getSlot(index).toTensor(); }
+  void put(const at::Tensor& tensor) const { object->setSlot(index, tensor); }
+};
+
+struct UnitParameter {
+  std::string name;
+  size_t buffer = 0;
+  int64_t offset = 0;     // elements from the start of the whole buffer
+  at::Tensor shard;       // the leaf that the optimizer steps; what the slots hold at rest
+  int64_t shard_offset = 0;  // elements from the start of the shard's buffer
+  at::Tensor unsharded;   // the leaf that the unit computes with; has memory only while the unit is whole
+  std::vector<Slot> slots;
+  uint32_t version = 0;   // of `shard` when it was gathered last
+};
+
+/// Bytes of originals and shards that are alive while a module is cut.
+struct WrapMeter {
+  int64_t alive = 0;
+  int64_t peak = 0;
+  void add(int64_t bytes) {
+    alive += bytes;
+    peak = std::max(peak, alive);
+  }
+};
+
+/// One call of the unit that autograd recorded. Shared by the nodes that bracket it in the backward graph.
+struct RecordedCall {
+  std::shared_ptr<Unit> unit;
+  bool in_backward = false;  // its pre-backward ran, its post-backward not yet
+};
+
+/// States: *sharded* (slots hold shards, no memory for the whole), *open* (inside a call: slots hold the full tensors),
+/// *kept* (between calls of a unit that does not reshard, and during backward: memory, but slots hold shards).
+class Unit : public std::enable_shared_from_this<Unit> {
+ public:
+  /// Takes shards of the tensors in `slots` (one list a planned parameter), puts them into the slots and lets go of each
+  /// original as soon as it is cut. Local.
+  Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots, WrapMeter& meter);
+
+  /// "" for the root.
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// For messages: "unit `layers.0`" or "the root unit".
+  [[nodiscard]] std::string title() const;
+  [[nodiscard]] const std::vector<UnitParameter>& parameters() const { return parameters_; }
+  /// Parameters whose original some other owner still holds.
+  [[nodiscard]] const std::vector<std::string>& held_elsewhere() const { return held_elsewhere_; }
+  [[nodiscard]] bool is_open() const { return open_calls_ > 0; }
+
+  /// Before a call: gathers if needed, full tensors into the slots. Collective unless kept and fresh.
+  void open();
+  /// After a call: shards into the slots, memory freed where the plan says so.
+  void close();
+  /// Instead of close(), when the call threw.
+  void abandon_call() noexcept;
+
+  /// Before the backward of a recorded call: gathers if needed. Collective unless kept.
+  void pre_backward(const std::shared_ptr<RecordedCall>& call);
+  /// After it: reduces the gradients that are complete and reshards. Collective if there are gradients.
+  void post_backward(RecordedCall& call);
+  /// At the end of a backward pass: whatever is left. Collective if there are gradients.
+  void finish_backward();
+  /// Forgets a backward pass that threw, with the full gradients it has left.
+  void abandon_backward();
+
+  /// Kept memory counts as stale from now on.
+  void mark_written() { marked_written_ = true; }
+  /// Plain copies of the full parameters into the slots; the unit is done. Collective.
+  void detach();
+
+ private:
+  void unshard();
+  void reshard();
+  [[nodiscard]] bool is_whole() const;
+  [[nodiscard]] bool was_written() const;
+  void gather();
+  void note_versions();
+  void check_shards() const;
+  void close_backward_calls();
+  void cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter);
+  void fill_slots_with_shards();
+  void reduce_gradients();
+  void reduce_buffer(size_t buffer);
+  [[nodiscard]] at::Tensor pack_gradients(size_t buffer);
+  static void take_gradient(UnitParameter& parameter, const at::Tensor& reduced);
+  void communicate(c10::function_ref<void()> collective) const;
+
+  std::shared_ptr<Runtime> runtime_;
+  std::string path_;
+  bool reshard_after_forward_;
+  std::vector<FlatBuffer> buffers_;
+  std::vector<UnitParameter> parameters_;
+  std::vector<std::string> held_elsewhere_;
+  std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
+  int open_calls_ = 0;
+  int open_backwards_ = 0;
+  bool marked_written_ = false;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,128 @@
+#include "plugin/engine/unit_call.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "plugin/engine/tensor_walk.hpp"
+
+namespace fsdp2 {
+namespace {
+
+namespace autograd = torch::autograd;
+
+// Identity on the gradients of a call's inputs: when they are ready, the unit's part of backward is over.
+struct PostBackwardNode : autograd::Node {
+  std::shared_ptr<RecordedCall> call;
+
+  autograd::variable_list apply(autograd::variable_list&& gradients) override {
+    call->unit->post_backward(*call);
+    return std::move(gradients);
+  }
+  std::string name() const override { return "Fsdp2PostBackward"; }
+};
+
+// Sits on the nodes behind a call's outputs, not on the output tensors: a hook on a tensor is lost when the caller changes
+// the tensor in place.
+struct PreBackwardHook : autograd::FunctionPreHook {
+  std::shared_ptr<RecordedCall> call;
+
+  explicit PreBackwardHook(std::shared_ptr<RecordedCall> recorded) : call(std::move(recorded)) {}
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    call->unit->pre_backward(call);
+    return gradients;
+  }
+};
+
+bool needs_gradient(const at::Tensor& tensor) {
+  return tensor.requires_grad();
+}
+
+}  // namespace
+
+UnitCall::UnitCall(std::shared_ptr<Unit> unit) : unit_(std::move(unit)) {
+  unit_->open();
+  open_ = true;
+}
+
+UnitCall::~UnitCall() {
+  if (open_) unit_->abandon_call();
+}
+
+c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written) {
+  if (!at::GradMode::is_enabled()) return inputs;
+  recorded_ = std::make_shared<RecordedCall>(RecordedCall{unit_});
+  auto node = std::make_shared<PostBackwardNode>();
+  node->call = recorded_;
+  input_node_ = node.get();
+
+  // A changed input can be threaded and handed back afterwards where that is what autograd would have done to it: not
+  // leaves (autograd must refuse the change), not views (their base changes too), not tensors inside containers.
+  const auto is_written = [&](size_t i) { return std::find(written.begin(), written.end(), i) != written.end(); };
+  const auto threads = [&](const c10::IValue& input, size_t i) {
+    if (!is_written(i)) return true;
+    return input.isTensor() && input.toTensor().defined() && input.toTensor().grad_fn() && !input.toTensor().is_view();
+  };
+
+  const auto& given = inputs.toTupleRef().elements();
+  std::vector<c10::IValue> elements(given.begin(), given.end());
+  autograd::edge_list edges;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (!threads(elements[i], i)) continue;
+    for_each_tensor(elements[i], [&](const at::Tensor& t) {
+      if (needs_gradient(t)) edges.push_back(autograd::impl::gradient_edge(t));
+    });
+  }
+  if (edges.empty()) return inputs;
+  node->set_next_edges(std::move(edges));
+
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (!threads(elements[i], i)) continue;
+    elements[i] = replace_tensors(elements[i], [&](const at::Tensor& t) -> at::Tensor {
+      if (!needs_gradient(t)) return t;
+      at::Tensor threaded = t.detach();
+      autograd::set_history(threaded, node);
+      if (is_written(i)) written_.push_back({t, threaded});
+      return threaded;
+    });
+  }
+  return c10::ivalue::Tuple::create(std::move(elements));
+}
+
+void UnitCall::hand_back_written_inputs() {
+  for (WrittenInput& input : written_) {
+    // Same memory and version counter, but the history of the change is on our tensor only.
+    if (input.threaded.grad_fn().get() == input_node_) continue;
+    autograd::impl::set_gradient_edge(input.given, autograd::impl::gradient_edge(input.threaded));
+  }
+  written_.clear();
+}
+
+void UnitCall::end(const c10::IValue& outputs) {
+  hand_back_written_inputs();
+  if (recorded_) {
+    std::vector<autograd::Node*> hooked;
+    const auto hook = [&](const at::Tensor& t) {
+      autograd::Node* node = t.grad_fn().get();
+      // An input that is handed on unchanged does not need the unit's parameters.
+      if (node == nullptr || node == input_node_) return;
+      if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) return;
+      hooked.push_back(node);
+      node->add_pre_hook(std::make_unique<PreBackwardHook>(recorded_));
+    };
+    for_each_tensor(outputs, [&](const at::Tensor& t) {
+      if (!needs_gradient(t)) return;
+      hook(t);
+      // A view changed in place gets a new node; that of its base stays.
+      if (t.is_view()) hook(at::Tensor(t._base()));
+    });
+  }
+  open_ = false;
+  unit_->close();
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,48 @@
+// One call of a unit: what happens to its inputs and outputs so that backward comes back to the unit.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <torch/custom_class.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "plugin/engine/unit.hpp"
+
+namespace fsdp2 {
+
+/// Opened before the call's first operation and closed after its last. Travels through the TorchScript graph as a value:
+/// when the call throws, the interpreter drops it and the destructor puts the unit back to rest.
+class UnitCall : public torch::CustomClassHolder {
+ public:
+  /// Opens the unit (collective).
+  explicit UnitCall(std::shared_ptr<Unit> unit);
+  ~UnitCall() override;
+  UnitCall(const UnitCall&) = delete;
+  UnitCall& operator=(const UnitCall&) = delete;
+
+  /// `inputs` is the tuple of the call's inputs; returns the tuple to compute with. Inputs that need gradients go through
+  /// a node whose backward is the unit's post-backward. `written` lists the positions of inputs that the call may change
+  /// in place.
+  c10::IValue begin(c10::IValue inputs, std::span<const int64_t> written);
+
+  /// Hooks the unit's pre-backward to the nodes behind `outputs`, closes the unit.
+  void end(const c10::IValue& outputs);
+
+ private:
+  struct WrittenInput {
+    at::Tensor given;     // the caller's tensor
+    at::Tensor threaded;  // what the call computes with; shares memory and version counter with it
+  };
+
+  void hand_back_written_inputs();
+
+  std::shared_ptr<Unit> unit_;
+  std::shared_ptr<RecordedCall> recorded_;
+  torch::autograd::Node* input_node_ = nullptr;  // kept alive by the graph where it matters; only compared
+  std::vector<WrittenInput> written_;
+  bool open_ = false;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,84 @@
+// Gradients of a unit: from full ones on each rank to the mean over ranks, cut as the parameters are.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include "plugin/engine/unit.hpp"
+
+namespace fsdp2 {
+
+void Unit::reduce_gradients() {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const bool any = std::any_of(parameters_.begin(), parameters_.end(), [&](const UnitParameter& p) {
+      return p.buffer == b && p.unsharded.grad().defined();
+    });
+    if (any) reduce_buffer(b);
+  }
+}
+
+void Unit::take_gradient(UnitParameter& parameter, const at::Tensor& gradient) {
+  at::Tensor& own = parameter.shard.mutable_grad();
+  if (own.defined()) {
+    own.add_(gradient);
+  } else {
+    own = gradient;
+  }
+}
+
+// One pass: every gradient to its place in a buffer like the parameters' own; zero between them and for parameters
+// without gradient. Lets go of each gradient as it goes.
+at::Tensor Unit::pack_gradients(size_t b) {
+  const FlatBuffer& buffer = buffers_[b];
+  const size_t bytes = static_cast<size_t>(buffer.bytes());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       runtime_->pool->allocate(bytes), /*allocator=*/nullptr,
+                                                       /*resizable=*/false);
+  const int64_t numel = buffer.whole().numel();
+  at::Tensor packed = at::empty({0}, buffer.whole().options()).set_(at::Storage(std::move(storage)), 0, {numel}, {1});
+  int64_t end = 0;
+  for (UnitParameter& p : parameters_) {
+    if (p.buffer != b || !p.unsharded.grad().defined()) continue;
+    if (p.offset > end) packed.narrow(0, end, p.offset - end).zero_();
+    at::Tensor gradient = std::exchange(p.unsharded.mutable_grad(), at::Tensor());
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    packed.narrow(0, p.offset, p.unsharded.numel()).view(p.unsharded.sizes()).copy_(gradient);
+    end = p.offset + p.unsharded.numel();
+  }
+  if (numel > end) packed.narrow(0, end, numel - end).zero_();
+  return packed;
+}
+
+void Unit::reduce_buffer(size_t b) {
+  Runtime& r = *runtime_;
+  std::vector<UnitParameter*> with_gradient;
+  for (UnitParameter& p : parameters_) {
+    if (p.buffer == b && p.unsharded.grad().defined()) with_gradient.push_back(&p);
+  }
+  if (!r.reduces) {
+    for (UnitParameter* p : with_gradient) {
+      take_gradient(*p, std::exchange(p->unsharded.mutable_grad(), at::Tensor()));
+    }
+    return;
+  }
+  at::Tensor packed = pack_gradients(b);
+  at::Tensor reduced = packed;
+  communicate([&] {
+    if (r.gathers) {
+      reduced = at::empty({buffers_[b].shard().numel()}, packed.options());
+      r.communicator->reduce_scatter_mean(reduced, packed)->wait();
+      ++r.statistics.reduce_scatters;
+      r.statistics.reduce_scatter_bytes += buffers_[b].bytes();
+    } else {
+      r.communicator->all_reduce_mean(reduced)->wait();
+      ++r.statistics.all_reduces;
+      r.statistics.all_reduce_bytes += buffers_[b].bytes();
+    }
+  });
+  for (UnitParameter* p : with_gradient) {
+    take_gradient(*p, FlatBuffer::alias(reduced, p->shard_offset, p->shard.sizes()));
+  }
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,54 @@
+// Cutting a unit: from the tensors that a module holds to this rank's shards of them.
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "plugin/engine/dtype.hpp"
+#include "plugin/engine/unit.hpp"
+
+namespace fsdp2 {
+
+Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots,
+           WrapMeter& meter)
+    : runtime_(std::move(runtime)), path_(plan.path), reshard_after_forward_(plan.reshard_after_forward) {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  if (!plan.parameters.empty()) {
+    const c10::Device device = slots.front().front().tensor().device();
+    for (const PlannedBuffer& buffer : plan.buffers) {
+      buffers_.emplace_back(at::TensorOptions().dtype(to_torch(buffer.dtype)).device(device), buffer.part,
+                            runtime_->mesh.shard, runtime_->gathers);
+      meter.add(static_cast<int64_t>(buffers_.back().shard().nbytes()));
+    }
+  }
+  for (size_t i = 0; i < plan.parameters.size(); ++i) cut(plan, plan.parameters[i], std::move(slots[i]), meter);
+}
+
+void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter) {
+  const int64_t shard_rank = runtime_->communicator->rank() % runtime_->mesh.shard;
+  const int64_t part = plan.buffers[planned.buffer].part;
+  const ShardRange range = shard_range(plan, planned, shard_rank);
+  const FlatBuffer& buffer = buffers_[planned.buffer];
+
+  at::Tensor original = slots.front().tensor();
+  UnitParameter p;
+  p.name = planned.name;
+  p.buffer = planned.buffer;
+  p.offset = planned.offset;
+  p.shard_offset = std::clamp<int64_t>(planned.offset + range.begin - shard_rank * part, 0, part);
+  p.shard = FlatBuffer::alias(buffer.shard(), p.shard_offset, shard_shape(planned, range));
+  if (range.end > range.begin) {
+    p.shard.view(-1).copy_(original.detach().view(-1).slice(0, range.begin, range.end));
+  }
+  p.shard.set_requires_grad(original.requires_grad());
+  p.version = p.shard._version();
+  p.unsharded =
+      FlatBuffer::alias(buffer.whole(), planned.offset, planned.shape).set_requires_grad(original.requires_grad());
+  for (const Slot& slot : slots) slot.put(p.shard);
+  p.slots = std::move(slots);
+
+  if (original.use_count() > 1 || original.storage().use_count() > 1) held_elsewhere_.push_back(p.name);
+  meter.add(-static_cast<int64_t>(original.nbytes()));
+  parameters_.push_back(std::move(p));
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,97 @@
+#include "plugin/script/method_table.hpp"
+
+#include <map>
+#include <mutex>
+
+#include "plugin/script/instrument.hpp"
+
+namespace fsdp2 {
+namespace {
+
+using torch::jit::Function;
+
+struct Method {
+  Function* original;
+  std::vector<int64_t> written_inputs;
+};
+
+struct ReplacedClass {
+  std::vector<Method> methods;
+  bool is_unit_class = false;
+  int engines = 0;
+};
+
+struct Table {
+  std::mutex mutex;
+  std::map<const c10::ClassType*, ReplacedClass> classes;
+};
+
+// Leaked on purpose: destructors at exit may run after LibTorch's own.
+Table& table() {
+  static Table& instance = *new Table;
+  return instance;
+}
+
+bool is_state_method(const Function& method) {
+  return method.name() == "__getstate__" || method.name() == "__setstate__";
+}
+
+void remove_methods(c10::ClassType& type) {
+  const std::vector<Function*> present = type.methods();
+  for (const Function* method : present) type.unsafeRemoveMethod(method->name());
+}
+
+ReplacedClass& enter(Table& table, const c10::ClassTypePtr& type) {
+  auto [found, is_new] = table.classes.try_emplace(type.get());
+  if (is_new) {
+    for (Function* method : type->methods()) found->second.methods.push_back({method, {}});
+  }
+  return found->second;
+}
+
+void install(const c10::ClassTypePtr& type, const ReplacedClass& replaced) {
+  remove_methods(*type);
+  for (const Method& method : replaced.methods) {
+    if (is_state_method(*method.original)) continue;
+    auto* copy = copy_method(*method.original);
+    if (replaced.is_unit_class) bracket_with_operators(*copy->graph(), method.written_inputs);
+    type->addMethod(copy);
+  }
+  for (auto* method : make_refusing_state_methods(type)) type->addMethod(method);
+}
+
+}  // namespace
+
+MethodReplacement::MethodReplacement(std::vector<c10::ClassTypePtr> classes,
+                                     const std::set<const c10::ClassType*>& unit_classes)
+    : classes_(std::move(classes)) {
+  std::lock_guard lock(table().mutex);
+  // Analysis reads callees, so it comes before any method is replaced. Where an engine has replaced some already, their
+  // operators make it more careful than needed, never less.
+  bool changes = false;
+  for (const auto& type : classes_) {
+    ReplacedClass& replaced = enter(table(), type);
+    changes |= replaced.engines++ == 0;
+    if (!unit_classes.contains(type.get()) || replaced.is_unit_class) continue;
+    changes = true;
+    replaced.is_unit_class = true;
+    for (Method& method : replaced.methods) {
+      if (!is_state_method(*method.original)) method.written_inputs = written_inputs(*method.original);
+    }
+  }
+  if (!changes) return;
+  for (const auto& type : classes_) install(type, table().classes.at(type.get()));
+}
+
+MethodReplacement::~MethodReplacement() {
+  std::lock_guard lock(table().mutex);
+  for (const auto& type : classes_) {
+    auto found = table().classes.find(type.get());
+    if (--found->second.engines > 0) continue;
+    remove_methods(*type);
+    for (const Method& method : found->second.methods) type->addMethod(method.original);
+    table().classes.erase(found);
+  }
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,24 @@
+// From a TorchScript module to the tree that planning reads, and to the slots that the engine fills.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <vector>
+
+#include "plugin/engine/unit.hpp"
+#include "registry/module_tree.hpp"
+
+namespace fsdp2 {
+
+struct BoundTree {
+  ModuleTree tree;
+  std::vector<c10::intrusive_ptr<c10::ivalue::Object>> objects;  // one a tree module
+  std::vector<std::vector<Slot>> slots;                          // one list a tree parameter, each place once
+};
+
+/// Reads names, shapes, ties and readers; changes nothing. Readers come from the graphs: whoever reads a parameter, itself
+/// or through a chain of submodules, in any of its methods.
+/// Throws fsdp2::Error (kUnsupported), naming the parameter, for tensors that cannot be cut: not contiguous, sparse,
+/// quantized, on the meta device, of an element type without a name here; and where parameters lie on several devices.
+BoundTree read_module_tree(const torch::jit::Module& module);
+
+}  // namespace fsdp2

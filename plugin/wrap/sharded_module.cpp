@@ -1,0 +1,208 @@
+#include "plugin/wrap/sharded_module.hpp"
+
+#include <set>
+#include <unordered_map>
+
+#include "plugin/engine/same_start.hpp"
+#include "plugin/engine/unit.hpp"
+#include "plugin/engine/unit_table.hpp"
+#include "plugin/script/method_table.hpp"
+#include "plugin/script/module_tree.hpp"
+#include "plugin/script/operators.hpp"
+#include "registry/error.hpp"
+
+namespace fsdp2 {
+namespace {
+
+using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
+
+// What the plan's names stand for in this module.
+struct Binding {
+  std::vector<ObjectPtr> unit_objects;                     // one a planned unit
+  std::vector<std::vector<std::vector<Slot>>> unit_slots;  // for each unit, for each parameter
+};
+
+Binding bind(const Plan& plan, const BoundTree& bound) {
+  std::unordered_map<std::string, size_t> modules;
+  std::unordered_map<std::string, size_t> parameters;
+  for (size_t m = 0; m < bound.tree.modules.size(); ++m) modules.emplace(bound.tree.modules[m].path, m);
+  for (size_t p = 0; p < bound.tree.parameters.size(); ++p) parameters.emplace(bound.tree.parameters[p].names[0], p);
+  Binding binding;
+  size_t bound_parameters = 0;
+  for (const PlannedUnit& unit : plan.units) {
+    binding.unit_objects.push_back(bound.objects[modules.at(unit.path)]);
+    auto& slots = binding.unit_slots.emplace_back();
+    for (const PlannedParameter& parameter : unit.parameters) {
+      slots.push_back(bound.slots[parameters.at(parameter.name)]);
+      ++bound_parameters;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(bound_parameters == bound.tree.parameters.size(), "the plan does not cover every parameter once");
+  return binding;
+}
+
+void refuse_sharded(const BoundTree& bound) {
+  for (size_t m = 0; m < bound.objects.size(); ++m) {
+    if (find_unit(bound.objects[m].get()) == nullptr) continue;
+    const std::string& path = bound.tree.modules[m].path;
+    throw Error(ErrorCode::kFailedPrecondition,
+                (path.empty() ? std::string("the module") : "submodule `" + path + "`") +
+                    " is already sharded; detach its engine first",
+                {.module = path});
+  }
+}
+
+std::string describe(const ModuleTree& tree, const Plan& plan) {
+  std::string text = to_table(plan);
+  for (const TreeParameter& parameter : tree.parameters) {
+    for (const std::string& name : parameter.names) text += "\n" + name;
+    for (const int64_t size : parameter.shape) text += " " + std::to_string(size);
+    text += std::string(" ") + std::string(name_of(parameter.dtype)) + (parameter.trainable ? " trainable" : " frozen");
+  }
+  return text;
+}
+
+void warn_of_other_owners(const std::vector<std::shared_ptr<Unit>>& units, const LogFunction& log) {
+  constexpr size_t kNamed = 5;
+  std::vector<std::string> names;
+  for (const auto& unit : units) {
+    names.insert(names.end(), unit->held_elsewhere().begin(), unit->held_elsewhere().end());
+  }
+  if (names.empty()) return;
+  std::string list;
+  for (size_t i = 0; i < names.size() && i < kNamed; ++i) list += (i == 0 ? "`" : ", `") + names[i] + "`";
+  if (names.size() > kNamed) list += " and " + std::to_string(names.size() - kNamed) + " more";
+  log(true, "the original of " + list +
+                " is still held elsewhere (another module or tensor of the host), so its memory is not freed");
+}
+
+}  // namespace
+
+struct ShardedModule::Impl {
+  Plan plan;
+  std::shared_ptr<Runtime> runtime;
+  std::vector<std::shared_ptr<Unit>> units;
+  std::vector<ObjectPtr> objects;
+  std::unique_ptr<MethodReplacement> methods;
+  bool detached = false;
+
+  void leave() {
+    for (const ObjectPtr& object : objects) remove_from_unit_table(object.get());
+    objects.clear();
+    methods.reset();
+  }
+
+  ~Impl() { leave(); }
+};
+
+std::unique_ptr<ShardedModule> ShardedModule::shard(
+    const torch::jit::Module& module, std::shared_ptr<Communicator> communicator,
+    const std::function<Plan(const ModuleTree&, int64_t world)>& make_plan, const LogFunction& log) {
+  register_operators();
+  BoundTree bound = read_module_tree(module);
+  refuse_sharded(bound);
+
+  auto impl = std::make_unique<Impl>();
+  impl->plan = make_plan(bound.tree, communicator->size());
+  const Plan& plan = impl->plan;
+  Binding binding = bind(plan, bound);
+
+  c10::Device device = c10::kCPU;
+  {
+    std::vector<std::string> names;
+    std::vector<at::Tensor> tensors;
+    for (size_t p = 0; p < bound.tree.parameters.size(); ++p) {
+      names.push_back(bound.tree.parameters[p].names[0]);
+      tensors.push_back(bound.slots[p].front().tensor());
+      device = tensors.back().device();
+    }
+    check_same_start(*communicator, describe(bound.tree, plan), names, tensors);
+  }
+
+  int64_t largest_unit = 0;
+  for (const PlannedUnit& unit : plan.units) largest_unit = std::max(largest_unit, unsharded_bytes(plan, unit));
+  // Enough for what is whole at once, and the gradients of one unit beside it.
+  auto pool = std::make_shared<MemoryPool>(device, static_cast<size_t>(peak_unsharded_bytes(plan) + largest_unit));
+  impl->runtime = std::make_shared<Runtime>(std::move(communicator), std::move(pool), plan);
+  Runtime& runtime = *impl->runtime;
+
+  std::vector<c10::ClassTypePtr> classes;
+  std::set<const c10::ClassType*> known;
+  for (const ObjectPtr& object : bound.objects) {
+    if (known.insert(object->type().get()).second) classes.push_back(object->type());
+  }
+  std::set<const c10::ClassType*> unit_classes;
+  for (const ObjectPtr& object : binding.unit_objects) unit_classes.insert(object->type().get());
+  impl->methods = std::make_unique<MethodReplacement>(std::move(classes), unit_classes);
+
+  WrapMeter meter;
+  for (const auto& slots : bound.slots) meter.add(static_cast<int64_t>(slots.front().tensor().nbytes()));
+  bound.slots.clear();
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    impl->units.push_back(
+        std::make_shared<Unit>(impl->runtime, plan.units[u], std::move(binding.unit_slots[u]), meter));
+    runtime.units.push_back(impl->units.back());
+    add_to_unit_table(binding.unit_objects[u], impl->units.back());
+    impl->objects.push_back(binding.unit_objects[u]);
+  }
+  if (log) warn_of_other_owners(impl->units, log);
+
+  Statistics& s = runtime.statistics;
+  s.wrap_peak_bytes = meter.peak;
+  s.rank = runtime.communicator->rank();
+  s.world_size = runtime.communicator->size();
+  s.units = static_cast<int64_t>(plan.units.size());
+  s.shard_bytes = fsdp2::shard_bytes(plan);
+  s.parameter_bytes = fsdp2::parameter_bytes(plan);
+  s.planned_peak_bytes = peak_unsharded_bytes(plan);
+  for (const PlannedUnit& unit : plan.units) s.padding_bytes += unsharded_bytes(plan, unit);
+  s.padding_bytes -= s.parameter_bytes;
+  return std::unique_ptr<ShardedModule>(new ShardedModule(std::move(impl)));
+}
+
+ShardedModule::ShardedModule(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ShardedModule::~ShardedModule() = default;
+
+void ShardedModule::detach() {
+  if (impl_->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
+  for (const auto& unit : impl_->units) {
+    if (unit->is_open()) {
+      throw Error(ErrorCode::kFailedPrecondition, "detach() inside a forward of the sharded module; " + unit->title() +
+                                                      " is running");
+    }
+  }
+  for (const auto& unit : impl_->units) unit->detach();
+  impl_->runtime->detached = true;
+  impl_->detached = true;
+  impl_->leave();
+}
+
+std::vector<NamedTensor> ShardedModule::parameters() const {
+  std::vector<NamedTensor> result;
+  for (const auto& unit : impl_->units) {
+    for (const UnitParameter& p : unit->parameters()) result.push_back({p.name, p.shard});
+  }
+  return result;
+}
+
+Statistics ShardedModule::statistics() const {
+  return impl_->runtime->statistics;
+}
+
+void ShardedModule::reset_statistics() {
+  Statistics& s = impl_->runtime->statistics;
+  s.all_gathers = s.all_gather_bytes = s.reduce_scatters = s.reduce_scatter_bytes = 0;
+  s.all_reduces = s.all_reduce_bytes = s.stale_gathers = 0;
+  s.unsharded_peak_bytes = s.unsharded_bytes;
+}
+
+const Plan& ShardedModule::plan() const {
+  return impl_->plan;
+}
+
+void ShardedModule::mark_written() {
+  for (const auto& unit : impl_->units) unit->mark_written();
+}
+
+}  // namespace fsdp2

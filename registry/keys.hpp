@@ -1,0 +1,41 @@
+// The table of canonical keys: what each is called, what it takes, how it gets into the options and out of them.
+// Reading, printing and the lists in error messages all come from it.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "registry/given.hpp"
+#include "registry/options.hpp"
+
+namespace fsdp2 {
+
+/// Why a value will not do, without its place and key.
+struct ValueFault {
+  std::string sentence;
+  std::string nearest;
+};
+
+/// One canonical key. `take` checks a value and puts it in. `give` puts the value to print into `out`; false: it is at
+/// its default and not printed.
+struct KeySpec {
+  std::string_view name;
+  std::string_view allowed;  // "a whole number, 0 or more"
+  std::optional<ValueFault> (*take)(Fsdp2Options& options, const Value& value);
+  bool (*give)(const Fsdp2Options& options, Value& out);
+};
+
+/// All keys, in the order in which they are printed.
+std::span<const KeySpec> key_specs();
+
+/// The key of that name, or null.
+const KeySpec* find_key(std::string_view name);
+
+/// The valid key nearest to what was written, or "".
+std::string nearest_key(std::string_view written);
+
+/// "a string", "a whole number", for messages.
+std::string_view kind_of(const Value& value);
+
+}  // namespace fsdp2

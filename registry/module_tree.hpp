@@ -1,0 +1,41 @@
+// A model as plain data: its modules and parameters, without weights. Made from a TorchScript module by plugin/script,
+// or by hand in a test. The auto-wrap visitor and the strategies read nothing else of a model.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "registry/dtype.hpp"
+
+namespace fsdp2 {
+
+/// One path in the tree. An object that is reached by two paths has two entries that share `object`.
+struct TreeModule {
+  std::string path;            // from the root, "" for the root itself
+  std::string class_name;      // last part of the TorchScript class, without mangling: "Linear"
+  std::string qualified_name;  // the whole TorchScript class name, as the file has it
+  std::optional<size_t> parent;
+  std::vector<size_t> children;  // in attribute order
+  size_t object = 0;             // index of the first entry of the same object (itself for most)
+  bool has_forward = false;      // false for containers
+};
+
+/// One parameter tensor; a tied one has several names.
+struct TreeParameter {
+  std::vector<std::string> names;  // full names, in tree order; the first one is *the* name
+  std::vector<int64_t> shape;
+  DType dtype = DType::kFloat32;
+  bool trainable = true;
+  std::vector<size_t> holders;  // modules of which it is an attribute, one entry a name
+  std::vector<size_t> readers;  // modules whose methods read it, holders that read it themselves included
+};
+
+/// Modules in pre-order: the root is entry 0, a parent comes before its children.
+struct ModuleTree {
+  std::vector<TreeModule> modules;
+  std::vector<TreeParameter> parameters;
+};
+
+}  // namespace fsdp2

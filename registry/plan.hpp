@@ -1,0 +1,93 @@
+// What will be done, as plain data: which parameters form a unit, where each lies in the unit's buffers, when a unit is
+// resharded. Strategies make it, the command line prints it, tests compare it, the engine runs it. Needs no weights and
+// no ranks: a plan for 16,384 ranks is made on a laptop.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "registry/dtype.hpp"
+
+namespace fsdp2 {
+
+/// Ranks of one job, as replicate x shard. World size is the product.
+struct Mesh {
+  int64_t replicate = 1;
+  int64_t shard = 1;
+  bool operator==(const Mesh&) const = default;
+};
+
+struct PlannedParameter {
+  std::string name;                  // full name from the root
+  std::vector<std::string> aliases;  // the other names of a tied parameter
+  std::vector<int64_t> shape;
+  size_t buffer = 0;   // index into PlannedUnit::buffers
+  int64_t offset = 0;  // elements from the start of that buffer
+  bool operator==(const PlannedParameter&) const = default;
+};
+
+/// One flat buffer of a unit. It is cut into mesh.shard parts of equal size; rank r of the shard dimension owns
+/// elements [r * part, (r + 1) * part).
+struct PlannedBuffer {
+  DType dtype = DType::kFloat32;
+  bool trainable = true;
+  int64_t part = 0;    // elements a rank
+  int64_t filled = 0;  // elements that are parameters; part * mesh.shard - filled is padding
+  bool operator==(const PlannedBuffer&) const = default;
+};
+
+struct PlannedUnit {
+  std::string path;  // module path from the root, "" for the root
+  std::string class_name;
+  std::optional<size_t> parent;  // the unit that encloses it, an index into Plan::units; unset for the root
+  bool reshard_after_forward = true;
+  std::vector<PlannedBuffer> buffers;
+  std::vector<PlannedParameter> parameters;
+  bool operator==(const PlannedUnit&) const = default;
+};
+
+struct Plan {
+  std::string strategy;  // full name, "fsdp2.full_shard"
+  std::string layout;    // "ragged"
+  Mesh mesh;
+  std::vector<PlannedUnit> units;  // bottom-up: children first, the root last
+  std::vector<std::string> notes;  // remarks for a person, for example where a tied weight went
+  bool force_collectives = false;  // communicate even where one rank would not need to
+  double timeout_s = 300;          // longest wait for the other ranks
+  bool operator==(const Plan&) const = default;
+};
+
+/// Elements of a tensor of that shape.
+int64_t numel(const std::vector<int64_t>& shape);
+
+/// Bytes of one unit when it is whole (padding included).
+int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit);
+
+/// Bytes of parameters that one rank holds at rest (padding included).
+int64_t shard_bytes(const Plan& plan);
+
+/// Bytes of all parameters, each once, without padding.
+int64_t parameter_bytes(const Plan& plan);
+
+/// The most bytes of full parameters that are whole at once while training without prefetch: for units that reshard
+/// after forward, the greatest sum over a unit and the units that enclose it, together with all units that do not
+/// reshard.
+int64_t peak_unsharded_bytes(const Plan& plan);
+
+/// The part of a parameter that one rank owns, in elements of the flattened parameter: [begin, end).
+struct ShardRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const ShardRange&) const = default;
+};
+ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank);
+
+/// The shape under which a host sees that part: [rows, ...] where both ends fall between rows (dimension 0), else flat.
+std::vector<int64_t> shard_shape(const PlannedParameter& parameter, ShardRange range);
+
+/// The plan as a table for a person, a line a unit, with totals and notes.
+std::string to_table(const Plan& plan);
+
+}  // namespace fsdp2

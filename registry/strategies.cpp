@@ -1,0 +1,99 @@
+// The strategies of FSDP2, each a pure function, and the constant table of them.
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "registry/error.hpp"
+#include "registry/ragged_layout.hpp"
+#include "registry/registry.hpp"
+
+namespace fsdp2 {
+namespace {
+
+/// The parameters of a unit, laid out in its buffers.
+PlannedUnit lay_out(const ModuleTree& tree, const SelectedUnit& selected, int64_t shard_ranks) {
+  std::vector<RaggedParameter> parameters;
+  for (const size_t index : selected.parameters) {
+    const TreeParameter& parameter = tree.parameters[index];
+    if (parameter.shape.empty()) {
+      ErrorDetails details;
+      details.parameter = parameter.names.front();
+      throw Error(ErrorCode::kUnsupported,
+                  "parameter `" + parameter.names.front() +
+                      "` has no dimensions and cannot be cut: make it a tensor of one dimension with one element",
+                  std::move(details));
+    }
+    parameters.push_back({parameter.shape, parameter.dtype, parameter.trainable});
+  }
+  RaggedUnit layout = ragged_layout(parameters, shard_ranks);
+
+  PlannedUnit unit;
+  unit.path = tree.modules[selected.module].path;
+  unit.class_name = tree.modules[selected.module].class_name;
+  unit.parent = selected.parent;
+  unit.buffers = std::move(layout.buffers);
+  for (size_t i = 0; i < selected.parameters.size(); ++i) {
+    const TreeParameter& parameter = tree.parameters[selected.parameters[i]];
+    PlannedParameter planned;
+    planned.name = parameter.names.front();
+    planned.aliases.assign(parameter.names.begin() + 1, parameter.names.end());
+    planned.shape = parameter.shape;
+    planned.buffer = layout.places[i].buffer;
+    planned.offset = layout.places[i].offset;
+    unit.parameters.push_back(std::move(planned));
+  }
+  return unit;
+}
+
+Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<const SelectedUnit> units, Mesh mesh,
+                 const Fsdp2Options& options) {
+  Plan plan;
+  plan.strategy = strategy;
+  plan.layout = name_of(Layout::kRagged);
+  plan.mesh = mesh;
+  plan.force_collectives = options.debug.force_collectives;
+  plan.timeout_s = options.debug.timeout_s;
+  for (const SelectedUnit& unit : units) plan.units.push_back(lay_out(tree, unit, mesh.shard));
+  return plan;
+}
+
+Plan full_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
+                const Fsdp2Options& options) {
+  Plan plan = lay_out_all("fsdp2.full_shard", tree, units, mesh, options);
+  // The root is needed again first thing in backward, so "auto" keeps it.
+  const bool root_reshards = !std::holds_alternative<ReshardAuto>(options.reshard_after_forward);
+  for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = unit.parent.has_value() || root_reshards;
+  return plan;
+}
+
+Plan shard_grad_op(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
+                   const Fsdp2Options& options) {
+  Plan plan = lay_out_all("fsdp2.shard_grad_op", tree, units, mesh, options);
+  for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = false;
+  return plan;
+}
+
+Plan no_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
+              const Fsdp2Options& options) {
+  const Mesh copies{mesh.replicate * mesh.shard, 1};
+  Plan plan = lay_out_all("fsdp2.no_shard", tree, units, copies, options);
+  for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = false;
+  return plan;
+}
+
+constexpr std::array kStrategies{
+    Strategy{"fsdp2.full_shard", "parameters, gradients and optimizer state in shards; resharded after forward",
+             full_shard},
+    Strategy{"fsdp2.shard_grad_op", "like full_shard, but parameters stay whole from forward to backward",
+             shard_grad_op},
+    Strategy{"fsdp2.no_shard", "every rank holds everything; gradients are averaged", no_shard},
+};
+
+}  // namespace
+
+std::span<const Strategy> strategies() {
+  return kStrategies;
+}
+
+}  // namespace fsdp2

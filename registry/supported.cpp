@@ -1,0 +1,126 @@
+// What this build cannot run yet, in one table. A key leaves the table when its feature is built.
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "registry/config.hpp"
+#include "registry/consistency.hpp"
+#include "registry/nearest_name.hpp"
+#include "registry/registry.hpp"
+
+namespace fsdp2 {
+namespace {
+
+struct Limit {
+  std::string_view key;
+  bool (*runs)(const Fsdp2Options& options, int64_t world);
+  std::string_view accepted;  // what can be given now
+};
+
+using Options = Fsdp2Options;
+
+/// True for meshes of one row: 1 x all ranks, however that is written.
+bool is_one_row(const MeshOptions& mesh, int64_t world) {
+  const int64_t replicate = mesh.replicate.value_or(1);
+  const int64_t shard = mesh.shard.value_or(-1);
+  if (replicate == -1) return shard == world;
+  return replicate == 1 && (shard == -1 || shard == world);
+}
+
+bool replicate_runs(const Options& options, int64_t world) {
+  return options.mesh.replicate.value_or(1) == 1 || is_one_row(options.mesh, world);
+}
+
+bool shard_runs(const Options& options, int64_t world) {
+  return is_one_row(options.mesh, world);
+}
+
+constexpr std::array kLimits{
+    Limit{"version", [](const Options& o, int64_t) { return o.version == 2; },
+          "version 1 is read and printed, not run; set `version = 2` (beside `dialect` and `config`, where another "
+          "host's "
+          "file is read) to convert it"},
+    Limit{"reshard_after_forward",
+          [](const Options& o, int64_t) { return !std::holds_alternative<int64_t>(o.reshard_after_forward); },
+          R"(only "auto", true and false are accepted now)"},
+    Limit{"layout", [](const Options& o, int64_t) { return layout_of(o) == Layout::kRagged; },
+          R"(only "ragged" is accepted now)"},
+    Limit{"ignored_modules", [](const Options& o, int64_t) { return o.ignored_modules.empty(); },
+          "only an empty list is accepted now"},
+    Limit{"mesh.replicate", replicate_runs, "only 1 is accepted now: all ranks shard"},
+    Limit{"mesh.shard", shard_runs, "only -1 or the number of ranks is accepted now: all ranks shard"},
+    Limit{"mixed_precision.param", [](const Options& o, int64_t) { return !o.mixed_precision.param; },
+          "leave it out: parameters are computed in the type they have"},
+    Limit{"mixed_precision.reduce", [](const Options& o, int64_t) { return !o.mixed_precision.reduce; },
+          "leave it out: gradients are reduced in the type they have"},
+    Limit{"mixed_precision.output", [](const Options& o, int64_t) { return !o.mixed_precision.output; },
+          "leave it out: outputs keep the type they have"},
+    Limit{"mixed_precision.cast_forward_inputs",
+          [](const Options& o, int64_t) { return o.mixed_precision.cast_forward_inputs; },
+          "only true, which has no effect without `mixed_precision.param`, is accepted now"},
+    Limit{"offload.params", [](const Options& o, int64_t) { return !o.offload.params; }, "only false is accepted now"},
+    Limit{"prefetch.forward", [](const Options& o, int64_t) { return o.prefetch.forward == 0; },
+          "only 0 is accepted now"},
+    Limit{"prefetch.backward", [](const Options& o, int64_t) { return o.prefetch.backward == 0; },
+          "only 0 is accepted now"},
+    Limit{"activation_checkpointing", [](const Options& o, int64_t) { return !o.activation_checkpointing.enabled; },
+          "only false is accepted now"},
+    Limit{"gradient.clip_norm", [](const Options& o, int64_t) { return !o.gradient.clip_norm; }, "leave it out"},
+    Limit{"gradient.divide_factor", [](const Options& o, int64_t) { return !o.gradient.divide_factor; },
+          "leave it out: gradients are averaged over the ranks"},
+    Limit{"plugins", [](const Options& o, int64_t) { return o.plugins.empty(); }, "only an empty list is accepted now"},
+    Limit{"debug.order_check", [](const Options& o, int64_t) { return o.debug.order_check == 0; },
+          "only 0 is accepted now"},
+};
+
+/// The source of a key, or of the first key below it ("activation_checkpointing.every").
+Source source_of(const KeySources& sources, std::string_view key) {
+  const auto found = sources.lower_bound(key);
+  if (found == sources.end() || !found->first.starts_with(key)) return {};
+  return found->second;
+}
+
+Error refused(const Source& source, std::string_view key, const std::string& sentence) {
+  const std::string name(key);
+  const std::string written = source.key.empty() || source.key == name ? "" : " (from `" + source.key + "`)";
+  return error_at(source, name, "`" + name + "`" + written + " " + sentence, {}, ErrorCode::kUnsupported);
+}
+
+void check_strategy_name(const Config& config) {
+  const std::string full = strategy_full_name(config.options);
+  std::vector<std::string_view> names;
+  for (const Strategy& strategy : strategies()) {
+    if (strategy.name == full) return;
+    names.push_back(strategy.name);
+  }
+  const Source source = source_of(config.sources, "strategy");
+  const bool foreign = strategy_base(full).find('.') != std::string_view::npos;
+  const std::string fault = foreign ? "is not a strategy that is registered" : "is not built yet";
+  throw error_at(source, "strategy", "`strategy = \"" + full + "\"` " + fault + "; accepted now: " + quoted_list(names),
+                 foreign ? nearest_name(full, names) : std::string(),
+                 foreign ? ErrorCode::kNotFound : ErrorCode::kUnsupported);
+}
+
+}  // namespace
+
+void check_supported(const Config& config, int64_t world) {
+  if (world < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "the number of ranks must be 1 or more, not " + std::to_string(world));
+  }
+  const Fsdp2Options& options = config.options;
+  check_consistent(config);
+  for (const Limit& limit : kLimits) {
+    if (limit.runs(options, world)) continue;
+    const std::string verdict = limit.key == "version" ? "= 1 cannot be run: " : "has a value that is not built yet: ";
+    throw refused(source_of(config.sources, limit.key), limit.key, verdict + std::string(limit.accepted));
+  }
+  check_strategy_name(config);
+  check_wrap_complete(config);
+  if (!options.dialect.empty()) {
+    throw refused(source_of(config.sources, "dialect"), "dialect",
+                  "was not followed: these options were read without the adapters");
+  }
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,13 @@
+// Options as the table `[fsdp]` in canonical TOML.
+#pragma once
+#include <string>
+
+#include "registry/options.hpp"
+
+namespace fsdp2 {
+
+/// Reads back to equal options. Keys at their defaults are left out, except `version`, `strategy`,
+/// `reshard_after_forward` and `wrap.policy`.
+std::string to_toml(const Fsdp2Options& options);
+
+}  // namespace fsdp2

@@ -1,0 +1,59 @@
+// fsdp2-train: trains a TorchScript module in shards. A sample of a host of the plugin, and a useful program.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "samples/host_trainer/command_line.hpp"
+#include "samples/host_trainer/config.hpp"
+#include "samples/host_trainer/launcher.hpp"
+#include "samples/host_trainer/training.hpp"
+
+namespace {
+
+using namespace trainer;
+
+/// LibTorch's errors carry a C++ stack that says nothing to a person.
+template <class Function>
+void without_backtraces(const Function& function) {
+  try {
+    function();
+  } catch (const c10::Error& e) {
+    throw std::runtime_error(e.what_without_backtrace());
+  }
+}
+
+int run(const CommandLine& options) {
+  const Config config = load_config(options.config, options.sets);
+  if (options.plan) {
+    const int world = options.nproc ? options.nproc : rank_environment().world;
+    const torch::jit::Module module = load_module(config, at::kCPU);
+    std::printf("%s", Sharding(options, config, true).plan(module, world).c_str());
+    return 0;
+  }
+  auto train = [&](const RankEnvironment& environment) {
+    without_backtraces([&] { Training(config, options, environment).run(); });
+  };
+  if (options.unsharded) {
+    train({});
+    return 0;
+  }
+  if (options.nproc) return launch(options.nproc, train);
+  train(rank_environment());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto [options, exit_code] = parse_command_line(argc, argv);
+  if (exit_code) return *exit_code;
+  try {
+    int code = 0;
+    without_backtraces([&, &options = options] { code = run(options); });
+    return code;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "fsdp2-train: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,114 @@
+#include "samples/host_trainer/rank_group.hpp"
+
+#include <torch/cuda.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#ifdef USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include <stdexcept>
+
+namespace trainer {
+namespace {
+
+constexpr std::chrono::minutes kTimeout{5};
+
+#ifdef USE_C10D_NCCL
+constexpr bool kHasNccl = true;
+#else
+constexpr bool kHasNccl = false;
+#endif
+
+c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& e) {
+  if (e.world == 1) return c10::make_intrusive<c10d::HashStore>();
+  c10d::TCPStoreOptions options;
+  options.port = e.master_port;
+  options.isServer = e.rank == 0 && !e.store_is_kept;
+  options.numWorkers = static_cast<size_t>(e.world);
+  options.waitWorkers = !e.store_is_kept;
+  options.timeout = kTimeout;
+  if (options.isServer && e.listen_socket >= 0) options.masterListenFd = e.listen_socket;
+  auto store = c10::make_intrusive<c10d::TCPStore>(e.master_address, options);
+  return c10::make_intrusive<c10d::PrefixStore>("fsdp2-train/" + e.restart, store);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const RankEnvironment& e) {
+  auto options = c10d::ProcessGroupGloo::Options::create(kTimeout);
+  // The machine's own name may not resolve, and its device may be slow, where nobody from outside takes part.
+  const bool local = e.world == e.local_world || e.master_address == "127.0.0.1" || e.master_address == "localhost";
+  options->devices.push_back(local ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                   : c10d::ProcessGroupGloo::createDefaultDevice());
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(meet(e), e.rank, e.world, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const RankEnvironment& e) {
+#ifdef USE_C10D_NCCL
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = kTimeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(meet(e), e.rank, e.world, options);
+#else
+  return nullptr;
+#endif
+}
+
+bool use_nccl(const RankEnvironment& e, const std::string& backend) {
+  if (backend == "gloo") return false;
+  const auto gpus = static_cast<int>(torch::cuda::device_count());
+  const bool enough = gpus > e.local_rank && gpus >= e.local_world;
+  if (backend == "nccl") {
+    if (!kHasNccl) throw std::runtime_error("--backend nccl: this build has no NCCL; it was built without a CUDA toolkit.");
+    if (!enough)
+      throw std::runtime_error("--backend nccl: every rank needs a GPU of its own; this machine shows " +
+                               std::to_string(gpus) + " for " + std::to_string(e.local_world) + " ranks.");
+  }
+  return kHasNccl && enough;
+}
+
+}  // namespace
+
+RankGroup::RankGroup(const RankEnvironment& environment, const std::string& backend)
+    : environment_(environment), device_(at::kCPU) {
+  if (use_nccl(environment_, backend)) {
+    device_ = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(environment_.local_rank));
+    backend_ = make_nccl(environment_);
+  } else {
+    backend_ = make_gloo(environment_);
+  }
+}
+
+at::Tensor RankGroup::all_reduce(at::Tensor tensor, const std::string& what) {
+  if (world() == 1) return tensor;
+  std::vector<at::Tensor> tensors{tensor.to(device_)};
+  try {
+    backend_->allreduce(tensors)->wait();
+  } catch (const c10::Error& e) {
+    throw std::runtime_error("all-reduce of " + what + " on rank " + std::to_string(rank()) +
+                             " failed; another rank has left or hangs: " + e.what_without_backtrace());
+  }
+  return tensors[0].cpu();
+}
+
+std::vector<double> RankGroup::sum(const std::vector<double>& values, const std::string& what) {
+  const at::Tensor total = all_reduce(torch::tensor(values, at::kDouble), what);
+  return {total.const_data_ptr<double>(), total.const_data_ptr<double>() + total.numel()};
+}
+
+std::vector<std::vector<int64_t>> RankGroup::gather(const std::vector<int64_t>& values, const std::string& what) {
+  const auto columns = static_cast<int64_t>(values.size());
+  at::Tensor table = torch::zeros({world(), columns}, at::kLong);
+  table[rank()].copy_(torch::tensor(values, at::kLong));
+  table = all_reduce(table, what);
+  std::vector<std::vector<int64_t>> rows;
+  for (int64_t r = 0; r < world(); ++r) {
+    const int64_t* row = table.const_data_ptr<int64_t>() + r * columns;
+    rows.emplace_back(row, row + columns);
+  }
+  return rows;
+}
+
+void RankGroup::barrier(const std::string& what) { sum({0}, what); }
+
+}  // namespace trainer

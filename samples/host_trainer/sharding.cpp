@@ -1,0 +1,62 @@
+#include "samples/host_trainer/sharding.hpp"
+
+#include <cstdio>
+#include <fsdp2/plugin.hpp>
+#include <optional>
+
+namespace trainer {
+
+struct Sharding::Impl {
+  fsdp2::Plugin plugin;
+  fsdp2::Configuration config;
+  std::optional<fsdp2::Engine> engine;
+};
+
+namespace {
+
+fsdp2::LogCallback log_to_stderr(bool speaks) {
+  if (!speaks) return nullptr;
+  return [](fsdp2_log_level level, const std::string& text) {
+    std::fprintf(stderr, "%s: %s\n", level == FSDP2_LOG_WARNING ? "warning" : "note", text.c_str());
+  };
+}
+
+}  // namespace
+
+Sharding::Sharding(const CommandLine& options, const Config& config, bool speaks) {
+  fsdp2::Plugin plugin = fsdp2::Plugin::load(options.plugin, log_to_stderr(speaks));
+  fsdp2::Configuration configuration = plugin.config_from_file(config.path, config.fsdp_overrides);
+  impl_.reset(new Impl{std::move(plugin), std::move(configuration), std::nullopt});
+}
+
+Sharding::~Sharding() = default;
+
+std::string Sharding::plan(const torch::jit::Module& module, int64_t world) {
+  return impl_->plugin.plan_text(module, impl_->config, world);
+}
+
+void Sharding::shard(torch::jit::Module& module, const RankGroup& group) {
+  impl_->engine.emplace(impl_->plugin.shard(module, impl_->config, group.backend()));
+}
+
+std::vector<at::Tensor> Sharding::parameters() const { return impl_->engine->parameters(); }
+
+ShardingCounters Sharding::counters() const {
+  const fsdp2_statistics s = impl_->engine->statistics();
+  return {.all_gather_bytes = s.all_gather_bytes,
+          .reduce_scatter_bytes = s.reduce_scatter_bytes,
+          .unsharded_peak_bytes = s.unsharded_peak_bytes,
+          .shard_bytes = s.shard_bytes,
+          .parameter_bytes = s.parameter_bytes,
+          .planned_peak_bytes = s.planned_peak_bytes,
+          .units = s.units};
+}
+
+std::string Sharding::strategy() const {
+  const std::string plan = impl_->engine->plan_text();
+  return plan.substr(0, plan.find('\n'));
+}
+
+void Sharding::detach() { impl_->engine->detach(); }
+
+}  // namespace trainer

@@ -1,0 +1,190 @@
+#include "samples/host_trainer/training.hpp"
+
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <thread>
+#include <unordered_set>
+
+#include "samples/host_trainer/evaluation.hpp"
+#include "samples/host_trainer/loss.hpp"
+#include "samples/host_trainer/memory.hpp"
+
+namespace trainer {
+namespace {
+
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+/// Each tensor once, though two names may share it.
+std::vector<at::Tensor> plain_parameters(const torch::jit::Module& module) {
+  std::vector<at::Tensor> parameters;
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& parameter : module.parameters())
+    if (seen.insert(parameter.unsafeGetTensorImpl()).second) parameters.push_back(parameter);
+  return parameters;
+}
+
+int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
+                         [](int64_t sum, const at::Tensor& tensor) { return sum + static_cast<int64_t>(tensor.nbytes()); });
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Config& config, std::vector<at::Tensor> parameters) {
+  std::erase_if(parameters, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+  if (parameters.empty())
+    throw std::runtime_error(config.place("model.script") + "the module has no parameter that can be trained.");
+  if (config.optimizer == Optimizer::kSgd)
+    return std::make_unique<torch::optim::SGD>(
+        parameters, torch::optim::SGDOptions(config.lr).momentum(config.momentum).weight_decay(config.weight_decay));
+  return std::make_unique<torch::optim::AdamW>(parameters,
+                                               torch::optim::AdamWOptions(config.lr).weight_decay(config.weight_decay));
+}
+
+/// The whole file or none: a reader never sees half of it.
+void save(const torch::jit::Module& module, const std::string& path) {
+  const std::string unfinished = path + ".unfinished";
+  module.save(unfinished);
+  std::filesystem::rename(unfinished, path);
+}
+
+}  // namespace
+
+torch::jit::Module load_module(const Config& config, at::Device device) {
+  try {
+    return torch::jit::load(config.script, device);
+  } catch (const c10::Error& e) {
+    throw std::runtime_error(config.place("model.script") + config.script + " is not a TorchScript module: " +
+                             e.what_without_backtrace());
+  }
+}
+
+Training::Training(const Config& config, const CommandLine& options, const RankEnvironment& environment)
+    : config_(config),
+      options_(options),
+      group_(environment, options.backend),
+      world_(options.unsharded ? std::max(1, options.nproc) : environment.world),
+      metrics_(environment.rank == 0 ? options.metrics : ""),
+      data_(config.synthetic ? Dataset::synthetic(*config.synthetic, config.seed)
+                             : Dataset::from_file(config, config.data_file, "data.file")),
+      order_(data_.size(), config.seed) {
+  if (!config.eval_file.empty()) held_out_ = Dataset::from_file(config, config.eval_file, "data.eval_file");
+}
+
+void Training::run() {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(config_.threads ? config_.threads : std::max<int64_t>(1, cores / group_.local_world())));
+  torch::manual_seed(static_cast<uint64_t>(config_.seed + group_.rank()));
+  load();
+  evaluate(summary_.before, "before");
+  Progress progress(config_.steps);
+  for (int64_t number = 1; number <= config_.steps; ++number) {
+    const StepMetrics metrics = step(number);
+    summary_.losses.push_back(metrics.loss);
+    summary_.step_ms.push_back(metrics.step_ms);
+    if (!speaks()) continue;
+    metrics_.step(metrics);
+    progress.show(metrics);
+  }
+  evaluate(summary_.after, "after");
+  finish();
+}
+
+void Training::load() {
+  if (!options_.unsharded) sharding_.emplace(options_, config_, speaks());
+  reset_peak_resident_bytes();
+  summary_.start_rss_bytes = resident_bytes();
+  module_ = load_module(config_, group_.device());
+  module_.train();
+  std::vector<at::Tensor> parameters = plain_parameters(module_);
+  summary_.parameter_bytes = bytes_of(parameters);
+  if (sharding_) {
+    parameters.clear();
+    sharding_->shard(module_, group_);
+    parameters = sharding_->parameters();
+  }
+  if (speaks()) std::printf("%s\n", plan_in_short().c_str());
+  optimizer_ = make_optimizer(config_, std::move(parameters));
+}
+
+std::string Training::plan_in_short() const {
+  const std::string parameters = format_bytes(summary_.parameter_bytes) + " of parameters";
+  if (!sharding_) return "unsharded, on the batches of " + std::to_string(world_) + " rank(s): " + parameters;
+  const ShardingCounters plan = sharding_->counters();
+  return sharding_->strategy() + ": " + std::to_string(plan.units) + " units, " + parameters + ", " +
+         format_bytes(plan.shard_bytes) + " at rest on a rank, at most " + format_bytes(plan.planned_peak_bytes) +
+         " whole at once";
+}
+
+StepMetrics Training::step(int64_t number) {
+  const auto start = std::chrono::steady_clock::now();
+  const ShardingCounters before = sharding_ ? sharding_->counters() : ShardingCounters{};
+  const int64_t first = options_.unsharded ? 0 : group_.rank();
+  const int64_t last = options_.unsharded ? world_ : first + 1;
+  const auto passes = static_cast<double>(config_.accumulate * (last - first));
+  double loss = 0;
+  for (int64_t micro = (number - 1) * config_.accumulate; micro < number * config_.accumulate; ++micro)
+    for (int64_t rank = first; rank < last; ++rank)
+      loss += pass(order_.slice((micro * world_ + rank) * config_.batch_size, config_.batch_size), 1 / passes);
+  optimizer_->step();
+  optimizer_->zero_grad();
+  const double ms = Milliseconds(std::chrono::steady_clock::now() - start).count();
+
+  StepMetrics metrics{.step = number, .loss = loss / passes, .step_ms = ms};
+  metrics.loss = group_.sum({metrics.loss}, "the loss of step " + std::to_string(number))[0] / group_.world();
+  metrics.samples_per_s = static_cast<double>(world_ * config_.batch_size * config_.accumulate) * 1e3 / ms;
+  if (sharding_) {
+    const ShardingCounters after = sharding_->counters();
+    metrics.all_gather_bytes = after.all_gather_bytes - before.all_gather_bytes;
+    metrics.reduce_scatter_bytes = after.reduce_scatter_bytes - before.reduce_scatter_bytes;
+  }
+  return metrics;
+}
+
+double Training::pass(const std::vector<int64_t>& rows, double scale) {
+  const Batch batch = data_.rows(rows, group_.device());
+  const at::Tensor loss = compute_loss(config_.loss, prediction_of(module_.forward(batch.inputs)), batch.target);
+  (loss * scale).backward();
+  return loss.item<double>();
+}
+
+void Training::evaluate(std::optional<Score>& score, const char* moment) {
+  if (!held_out_) return;
+  score = trainer::evaluate(module_, *held_out_, config_, group_);
+  if (speaks()) std::printf("held out, %s training: %s\n", moment, to_text(*score).c_str());
+}
+
+void Training::finish() {
+  RankMemory mine{.shard_bytes = summary_.parameter_bytes,
+                  .unsharded_peak_bytes = summary_.parameter_bytes,
+                  .peak_rss_over_start_bytes = peak_resident_bytes() - summary_.start_rss_bytes};
+  if (sharding_) {
+    const ShardingCounters counters = sharding_->counters();
+    mine.shard_bytes = counters.shard_bytes;
+    mine.unsharded_peak_bytes = counters.unsharded_peak_bytes;
+  }
+  for (const auto& row : group_.gather({mine.shard_bytes, mine.unsharded_peak_bytes, mine.peak_rss_over_start_bytes},
+                                       "the memory of each rank"))
+    summary_.memory.push_back({row[0], row[1], row[2]});
+  summary_.ranks = world_;
+  summary_.sharded = sharding_.has_value();
+
+  if (!options_.save.empty()) {
+    if (sharding_) sharding_->detach();
+    if (speaks()) {
+      save(module_, options_.save);
+      summary_.saved_as = options_.save;
+      if (held_out_) summary_.predictions = predict(module_, *held_out_, config_, group_.device());
+    }
+  }
+  if (speaks()) {
+    metrics_.summary(to_json(summary_));
+    std::printf("%s", to_text(summary_).c_str());
+    std::fflush(stdout);
+  }
+  group_.barrier("the end of the run");  // rank 0 keeps the store: it leaves last
+}
+
+}  // namespace trainer

@@ -1,0 +1,201 @@
+// What the entries answer: good values, and a status with code and details for every wrong argument.
+#include <gtest/gtest.h>
+#include <fsdp2/plugin.hpp>
+
+#include "tests/abi/scratch.hpp"
+#include "tests/abi/tiny_model.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+constexpr const char* kConfig = "[fsdp]\nwrap = { policy = \"every\" }\n";
+
+class Calls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+  }
+
+  std::string error_of(fsdp2_status* status) {
+    const std::string text = std::to_string(api_.status_code(status)) + " " + api_.status_message(status);
+    api_.status_release(status);
+    return text;
+  }
+
+  Plugin plugin_ = Plugin::load(plugin_path());
+  const fsdp2_api& api_ = plugin_.api();
+};
+
+TEST_F(Calls, TheCatalogueHasNamesAndHelp) {
+  std::vector<std::string> names;
+  for (const CatalogueEntry& strategy : plugin_.strategies()) {
+    names.push_back(strategy.name);
+    EXPECT_FALSE(strategy.help.empty()) << strategy.name;
+  }
+  for (const char* name : {"fsdp2.full_shard", "fsdp2.shard_grad_op", "fsdp2.no_shard"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+  bool accelerate = false;
+  for (const CatalogueEntry& dialect : plugin_.dialects()) accelerate |= dialect.name == "accelerate";
+  EXPECT_TRUE(accelerate);
+  EXPECT_EQ(api_.strategy_name(1000), nullptr);
+  EXPECT_EQ(api_.dialect_help(1000), nullptr);
+  EXPECT_EQ(plugin_.version(), "0.1.0");
+}
+
+TEST_F(Calls, AFaultInAFileHasItsPlaceAndTheNearestName) {
+  const Scratch scratch;
+  const std::string path = scratch.path("train.toml");
+  write_file(path, "[fsdp]\n\n  strategi = \"full_shard\"\n");
+  try {
+    plugin_.config_from_file(path);
+    FAIL() << "read without a fault";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.code(), FSDP2_CONFIG);
+    EXPECT_EQ(error.file, path);
+    EXPECT_EQ(error.line, "3");
+    EXPECT_EQ(error.column, "3");
+    EXPECT_EQ(error.key, "strategi");
+    EXPECT_EQ(error.nearest, "strategy");
+    EXPECT_EQ(error.module, "");
+    EXPECT_EQ(std::string(error.what()).rfind(path + ":3:3: ", 0), 0U) << error.what();
+  }
+}
+
+TEST_F(Calls, OverridesWinAndOptionsReadBack) {
+  const Configuration config = plugin_.config_from_text(kConfig, {"strategy=shard_grad_op", "debug.timeout_s=7"});
+  const std::string toml = config.toml();
+  EXPECT_NE(toml.find("shard_grad_op"), std::string::npos) << toml;
+  EXPECT_EQ(plugin_.config_from_text(toml).toml(), toml);
+  EXPECT_EQ(config.warning(), "");
+}
+
+TEST_F(Calls, WrongArgumentsAreRefusedByName) {
+  fsdp2_config* config = nullptr;
+  fsdp2_config_args args{};
+  EXPECT_EQ(error_of(api_.config_load(nullptr, &config)), "1 fsdp2_config_args is null");
+  EXPECT_EQ(error_of(api_.config_load(&args, nullptr)), "1 out is null");
+  EXPECT_EQ(error_of(api_.config_load(&args, &config)),
+            "1 fsdp2_config_args.struct_size is 0, expected at least 40: set it to sizeof(fsdp2_config_args)");
+  args.struct_size = sizeof(args);
+  EXPECT_EQ(error_of(api_.config_load(&args, &config)), "1 fsdp2_config_args needs either path or text");
+  args.text = kConfig;
+  args.override_count = 1;
+  EXPECT_EQ(error_of(api_.config_load(&args, &config)), "1 fsdp2_config_args.overrides is null");
+  const char* nothing = nullptr;
+  args.overrides = &nothing;
+  EXPECT_EQ(error_of(api_.config_load(&args, &config)), "1 an entry of fsdp2_config_args.overrides is null");
+  EXPECT_EQ(config, nullptr);
+}
+
+TEST_F(Calls, AStructOfANewerHostIsReadAsFarAsItIsKnown) {
+  struct Newer {
+    fsdp2_config_args known;
+    uint64_t more[8];
+  } args{};
+  args.known.struct_size = sizeof(args);
+  args.known.text = kConfig;
+  args.more[0] = 1;
+  fsdp2_config* config = nullptr;
+  EXPECT_EQ(api_.config_load(&args.known, &config), nullptr);
+  api_.config_release(config);
+}
+
+TEST_F(Calls, WrongCommunicatorsAreRefused) {
+  auto model = tiny_model();
+  fsdp2_config_args config_args{};
+  config_args.struct_size = sizeof(config_args);
+  config_args.text = kConfig;
+  fsdp2_config* config = nullptr;
+  ASSERT_EQ(api_.config_load(&config_args, &config), nullptr);
+  fsdp2_shard_args args{};
+  args.struct_size = sizeof(args);
+  fsdp2_engine* engine = nullptr;
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)), "1 fsdp2_shard_args.config is null");
+  args.config = config;
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)), "1 fsdp2_shard_args.module is null");
+  args.module = &model;
+  args.communicator_kind = 9;
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)),
+            "1 fsdp2_shard_args.communicator_kind is 9, which this version does not know");
+  args.communicator_kind = FSDP2_COMMUNICATOR_C10D_BACKEND;
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)), "1 fsdp2_shard_args.communicator is null");
+  const c10::intrusive_ptr<c10d::Backend> null_backend;
+  args.communicator = &null_backend;
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)), "1 the communicator is null: no c10d::Backend was given");
+  args.communicator_kind = FSDP2_COMMUNICATOR_ENVIRONMENT;
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)),
+            "1 fsdp2_shard_args.communicator is set, but communicator_kind does not say what it is");
+  args.communicator = nullptr;
+  args.backend = "carrier pigeon";
+  EXPECT_EQ(error_of(api_.shard(&args, &engine)),
+            "1 unknown backend \"carrier pigeon\": expected \"gloo\" or \"nccl\"");
+  EXPECT_EQ(engine, nullptr);
+  api_.config_release(config);
+}
+
+TEST_F(Calls, NullHandlesAreAnsweredWithoutACrash) {
+  EXPECT_EQ(error_of(api_.engine_detach(nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_mark_written(nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_reset_statistics(nullptr)), "1 engine is null");
+  EXPECT_STREQ(api_.engine_plan_text(nullptr), "");
+  EXPECT_STREQ(api_.config_toml(nullptr), "");
+  EXPECT_EQ(api_.config_note(nullptr, 0), nullptr);
+  EXPECT_EQ(api_.status_code(nullptr), FSDP2_OK);
+  EXPECT_STREQ(api_.status_message(nullptr), "");
+  EXPECT_EQ(api_.status_detail(nullptr, "file"), nullptr);
+  api_.engine_release(nullptr);
+  api_.config_release(nullptr);
+  api_.text_release(nullptr);
+  api_.status_release(nullptr);
+}
+
+TEST_F(Calls, APlanNeedsNoRanks) {
+  const auto model = tiny_model();
+  const Configuration config = plugin_.config_from_text(kConfig);
+  const std::string text = plugin_.plan_text(model, config, 16384);
+  EXPECT_NE(text.find("inner"), std::string::npos) << text;
+  EXPECT_THROW((void)plugin_.plan_text(model, config, 0), Exception);
+}
+
+TEST_F(Calls, TrainingThroughTheLibraryEqualsTrainingWithoutIt) {
+  auto model = tiny_model();
+  auto plain = tiny_model();
+  const auto step = [](torch::jit::Module& module, const std::vector<at::Tensor>& parameters, int64_t s) {
+    const at::Tensor loss = module.forward({fill({3, 16}, s)}).toTensor().square().mean();
+    loss.backward();
+    const at::NoGradGuard no_grad;
+    for (at::Tensor parameter : parameters) {
+      parameter.sub_(parameter.grad(), 0.1);
+      parameter.mutable_grad().zero_();
+    }
+    return loss.item<float>();
+  };
+  std::vector<at::Tensor> plain_parameters;
+  for (const at::Tensor& parameter : plain.parameters()) plain_parameters.push_back(parameter);
+
+  Engine engine = plugin_.shard(model, plugin_.config_from_text(kConfig));
+  const auto named = engine.named_parameters();
+  ASSERT_EQ(named.size(), 4U);
+  EXPECT_EQ(engine.world_size(), 1);
+  EXPECT_EQ(engine.statistics().parameter_bytes, (16 * 24 + 24 + 24 * 4 + 4) * 4);
+  EXPECT_NE(engine.plan_text().find("outer"), std::string::npos) << engine.plan_text();
+  for (int64_t s = 0; s < 4; ++s) {
+    EXPECT_NEAR(step(model, engine.parameters(), s), step(plain, plain_parameters, s), 2e-5);
+  }
+  engine.mark_written();
+  engine.reset_statistics();
+  EXPECT_EQ(engine.statistics().all_gathers, 0);
+  engine.detach();
+  const auto trained = plain.named_parameters();
+  for (const auto& parameter : model.named_parameters()) {
+    for (const auto& expected : trained) {
+      if (expected.name == parameter.name) EXPECT_TRUE(at::allclose(parameter.value, expected.value)) << parameter.name;
+    }
+  }
+  EXPECT_THROW(engine.detach(), Exception);
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

@@ -1,0 +1,140 @@
+// Groups made from the environment variables: which are needed, what each fault says, and that the ranks meet.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "plugin/engine/c10d_environment.hpp"
+#include "registry/error.hpp"
+#include "tests/comm/forked_ranks.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+void set_environment(const Variables& variables) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",
+                           "TORCHELASTIC_RESTART_COUNT", "GLOO_SOCKET_IFNAME"}) {
+    unsetenv(name);
+  }
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+}
+
+Variables good(int rank, int world, int port) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(world)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)}};
+}
+
+/// What making a group says; no rank is started for a fault that the variables show.
+std::string fault(const Variables& variables, const std::string& backend = "", c10::Device device = at::kCPU) {
+  set_environment(variables);
+  try {
+    communicator_from_environment(backend, device, Timeout(2000));
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+TEST(Environment, EveryMissingVariableIsNamed) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    for (const bool empty : {false, true}) {
+      Variables variables = good(0, 2, 29500);
+      variables.erase(name);
+      if (empty) variables[name] = "";
+      EXPECT_EQ(fault(variables), "1: the environment variable " + std::string(name) +
+                                      " is not set: start the program with torchrun, set RANK, WORLD_SIZE, MASTER_ADDR "
+                                      "and MASTER_PORT, or give a communicator");
+    }
+  }
+}
+
+TEST(Environment, EveryWrongValueIsQuoted) {
+  const auto with = [](const char* name, const char* value) {
+    Variables variables = good(0, 2, 29500);
+    variables[name] = value;
+    return fault(variables);
+  };
+  EXPECT_EQ(with("WORLD_SIZE", "2x"),
+            "1: the environment variable WORLD_SIZE is \"2x\": expected a whole number from 1 to 1048576");
+  EXPECT_EQ(with("WORLD_SIZE", "0"),
+            "1: the environment variable WORLD_SIZE is \"0\": expected a whole number from 1 to 1048576");
+  EXPECT_EQ(with("RANK", "2"), "1: the environment variable RANK is \"2\": expected a whole number from 0 to 1");
+  EXPECT_EQ(with("RANK", "-1"), "1: the environment variable RANK is \"-1\": expected a whole number from 0 to 1");
+  EXPECT_EQ(with("MASTER_PORT", "70000"),
+            "1: the environment variable MASTER_PORT is \"70000\": expected a whole number from 1 to 65535");
+  EXPECT_EQ(
+      with("TORCHELASTIC_RESTART_COUNT", "one"),
+      "1: the environment variable TORCHELASTIC_RESTART_COUNT is \"one\": expected a whole number from 0 to 1048576");
+}
+
+TEST(Environment, BackendsThatCannotServeAreRefused) {
+  EXPECT_EQ(fault(good(0, 2, 29500), "mpi"), "1: unknown backend \"mpi\": expected \"gloo\" or \"nccl\"");
+  EXPECT_EQ(fault(good(0, 2, 29500), "nccl"), "1: backend \"nccl\" cannot move the parameters, which are on cpu");
+  EXPECT_EQ(fault(good(0, 2, 29500), "gloo", c10::Device(at::kCUDA, 0)),
+            "1: backend \"gloo\" cannot move the parameters, which are on cuda:0");
+}
+
+TEST(Environment, AWorldOfOneNeedsNoAddress) {
+  const auto outcomes = run_ranks(1, 30, [](int /*rank*/) {
+    set_environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+    auto communicator = communicator_from_environment("", at::kCPU, Timeout(0));
+    require(communicator->size() == 1 && communicator->rank() == 0 && communicator->name() == "gloo", "wrong group");
+    at::Tensor tensor = at::ones({4});
+    communicator->all_reduce_mean(tensor)->wait();
+    require(at::equal(tensor, at::ones({4})), "wrong mean");
+  });
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+void expect_mean(Communicator& communicator) {
+  at::Tensor tensor = at::full({1000}, static_cast<double>(communicator.rank()));
+  communicator.all_reduce_mean(tensor)->wait();
+  require(at::equal(tensor, at::full({1000}, (communicator.size() - 1) / 2.0)), "wrong mean");
+}
+
+TEST(Environment, RanksMeetAtTheMaster) {
+  const int port = free_port();
+  const auto outcomes = run_ranks(4, 60, [&](int rank) {
+    set_environment(good(rank, 4, port));
+    expect_mean(*communicator_from_environment("gloo", at::kCPU, Timeout(30000)));
+  });
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+TEST(Environment, OneProcessMakesSeveralGroupsOneAfterAnotherAndAtOnce) {
+  const int port = free_port();
+  const auto outcomes = run_ranks(2, 60, [&](int rank) {
+    set_environment(good(rank, 2, port));
+    for (int i = 0; i < 3; ++i) expect_mean(*communicator_from_environment("", at::kCPU, Timeout(30000)));
+    auto first = communicator_from_environment("", at::kCPU, Timeout(30000));
+    auto second = communicator_from_environment("", at::kCPU, Timeout(30000));
+    expect_mean(*second);
+    expect_mean(*first);
+  });
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+TEST(Environment, ARankThatNeverComesIsReported) {
+  const int port = free_port();
+  const auto outcomes = run_ranks(1, 30, [&](int rank) {
+    set_environment(good(rank, 2, port));
+    try {
+      communicator_from_environment("", at::kCPU, Timeout(2000));
+    } catch (const Error& error) {
+      require(error.code() == ErrorCode::kCommunication, "wrong code");
+      const std::string start = "rank 0: the 2 ranks did not meet at 127.0.0.1:" + std::to_string(port) + ": ";
+      require(std::string(error.what()).rfind(start, 0) == 0, error.what());
+      return;
+    }
+    throw std::runtime_error("no error");
+  });
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

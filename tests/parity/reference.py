@@ -1,0 +1,117 @@
+"""PyTorch's own fully_shard on the language models of the tests; writes what it gives to tests/references.
+
+    python tests/parity/reference.py [OUT_FOLDER]
+
+Stored: every loss of every rank, and for each parameter the full gradient of step 1 and the value after the last step as
+norm, sum, a weighted sum and samples. C++ makes the same weights and data from integer arithmetic (tests/models/values.py).
+"""
+import json
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "models"))
+
+from language_model import VOCABULARY, LanguageModel  # noqa: E402
+from values import spread_parameters, token_ids  # noqa: E402
+
+STEPS = 20
+BATCH = 2
+LENGTH = 17
+RATE = 0.05
+MOMENTUM = 0.9
+SAMPLES = 12
+
+
+def summary(tensor):
+    """Numbers that a wrong, permuted or scaled tensor does not share."""
+    flat = tensor.detach().double().reshape(-1)
+    k = torch.arange(flat.numel(), dtype=torch.int64)
+    weights = ((7919 * k) % 1009).double() / 1009 - 0.5
+    picked = flat[(k[:SAMPLES] * 7919 + 13) % flat.numel()]
+    return {
+        "norm": float(f"{flat.norm().item():.9g}"),
+        "sum": float(f"{flat.sum().item():.9g}"),
+        "weighted": float(f"{(flat * weights).sum().item():.9g}"),
+        "samples": [float(f"{value:.9g}") for value in picked.tolist()],
+    }
+
+
+def full(tensor):
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def work(rank, world, tied, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), world), rank=rank, world_size=world)
+    model = spread_parameters(LanguageModel(tied))
+    for block in model.layers:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    losses = []
+    gradients = {}
+    for step in range(STEPS):
+        ids = token_ids(step, rank, BATCH, LENGTH, VOCABULARY)
+        optimizer.zero_grad()
+        logits = model(ids[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
+        loss.backward()
+        if step == 0:
+            gradients = {name: summary(full(p.grad)) for name, p in model.named_parameters()}
+        optimizer.step()
+        of_ranks = [None] * world
+        dist.all_gather_object(of_ranks, float(f"{loss.item():.9g}"))
+        losses.append(of_ranks)
+    parameters = {name: summary(full(p)) for name, p in model.named_parameters()}
+    if rank == 0:
+        result = {
+            "torch": torch.__version__,
+            "model": "lm_tied" if tied else "lm",
+            "world": world,
+            "optimizer": {"kind": "sgd", "rate": RATE, "momentum": MOMENTUM},
+            "data": {"steps": STEPS, "batch": BATCH, "length": LENGTH, "vocabulary": VOCABULARY},
+            "losses": losses,
+            "gradients": gradients,
+            "parameters": parameters,
+        }
+        with open(os.path.join(folder, "result.json"), "w") as out:
+            json.dump(result, out)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "references")
+    os.makedirs(out, exist_ok=True)
+    for world in (2, 4):
+        for tied in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                mp.spawn(work, (world, tied, folder), nprocs=world)
+                with open(os.path.join(folder, "result.json")) as file:
+                    result = json.load(file)
+            path = os.path.join(out, f"fully_shard_{result['model']}_{world}.json")
+            lists = {"losses": result.pop("losses"), "gradients": result.pop("gradients"), "parameters": result.pop("parameters")}
+            with open(path, "w") as file:
+                # One line an entry, so that a difference shows where it is.
+                lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
+                for key, value in lists.items():
+                    if isinstance(value, list):
+                        inner = ",\n".join("    " + json.dumps(entry) for entry in value)
+                        lines.append(f"  {json.dumps(key)}: [\n{inner}\n  ]")
+                    else:
+                        inner = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+                        lines.append(f"  {json.dumps(key)}: {{\n{inner}\n  }}")
+                file.write("{\n" + ",\n".join(lines) + "\n}\n")
+            print(path, result["torch"], lists["losses"][0], lists["losses"][-1])
+
+
+if __name__ == "__main__":
+    main()

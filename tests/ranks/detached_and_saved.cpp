@@ -1,0 +1,129 @@
+// Detach gives a plain module with the trained weights; what it saves knows nothing of us.
+#include <caffe2/serialize/inline_container.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/ranks/language_models.hpp"
+#include "tests/ranks/odd_training.hpp"
+
+namespace fsdp2::testing {
+namespace {
+namespace jit = torch::jit;
+
+std::map<std::string, std::string> records_of(const std::string& path) {
+  caffe2::serialize::PyTorchStreamReader reader(path);
+  std::map<std::string, std::string> records;
+  for (const std::string& name : reader.getAllRecords()) {
+    auto [data, size] = reader.getRecord(name);
+    records[name] = std::string(static_cast<const char*>(data.get()), size);
+  }
+  return records;
+}
+
+void detach_and_save(RankContext& context, const std::string& model, const Sharding& sharding, const Loss& loss_of,
+                     const std::function<at::Tensor(jit::Module&)>& output_of) {
+  SCOPED_TRACE(model + " " + sharding.strategy);
+  Recipe recipe;
+  recipe.loss = loss_of;
+  recipe.steps = 3;
+  const Reference reference = train_unsharded(load(context, model), recipe, context.world());
+  auto module = load(context, model);
+  const auto names = named_parameters(module);
+  auto sharded = shard(context, module, sharding);
+  const auto optimizer = make_optimizer(recipe.optimizer, tensors_of(*sharded), recipe.rate);
+  for (int64_t step = 0; step < recipe.steps; ++step) {
+    optimizer->zero_grad();
+    loss_of(module, step, context.rank()).backward();
+    optimizer->step();
+  }
+  const at::NoGradGuard guard;
+  const at::Tensor before = output_of(module).clone();
+  sharded->detach();
+  expect_parameters_equal(module, reference.parameters, {});
+  const auto parameters = named_parameters(module);
+  EXPECT_EQ(parameters.size(), names.size());
+  for (const auto& [name, tensor] : parameters) {
+    EXPECT_TRUE(tensor.is_contiguous() && tensor.is_leaf()) << name;
+    // A file holds whole storages: a view into a flat buffer would write the buffer once a parameter.
+    EXPECT_EQ(tensor.storage().nbytes(), tensor.nbytes()) << name;
+    EXPECT_EQ(tensor.storage_offset(), 0) << name;
+  }
+  EXPECT_LE((output_of(module) - before).abs().max().item<double>(), 1e-5);
+  sharded.reset();
+  EXPECT_LE((output_of(module) - before).abs().max().item<double>(), 1e-5) << "the module outlives its engine";
+
+  const std::string path = context.scratch_path("saved" + std::to_string(context.rank()));
+  module.save(path);
+  const auto records = records_of(path);
+  for (const auto& [name, text] : records) {
+    EXPECT_EQ(text.find("fsdp2_plugin"), std::string::npos) << "record " << name;
+  }
+  // The code is that of a module that never met us.
+  const std::string plain_path = context.scratch_path("plain" + std::to_string(context.rank()));
+  auto plain = load(context, model);
+  plain.save(plain_path);
+  const auto plain_records = records_of(plain_path);
+  ASSERT_EQ(records.size(), plain_records.size());
+  int64_t code = 0;
+  for (const auto& [name, text] : plain_records) {
+    ASSERT_EQ(records.count(name), 1U) << name;
+    if (name.find("code/") != 0 || name.find(".debug_pkl") != std::string::npos) continue;
+    ++code;
+    EXPECT_EQ(records.at(name), text) << name;
+  }
+  EXPECT_GT(code, 0);
+  EXPECT_LE(std::filesystem::file_size(path), std::filesystem::file_size(plain_path) + 16384);
+  auto loaded = jit::load(path);
+  EXPECT_TRUE(output_of(loaded).equal(output_of(module)));
+  for (const auto& [name, tensor] : named_parameters(loaded)) EXPECT_TRUE(tensor.equal(parameters.at(name))) << name;
+  ::unlink(path.c_str());
+  ::unlink(plain_path.c_str());
+}
+
+at::Tensor logits(jit::Module& module) {
+  return module.forward({input_ids(0, 0)}).toTensor();
+}
+
+const bool added = [] {
+  for (const LanguageModel& model : language_models()) {
+    add_case(__FILE__, __LINE__, "DetachedAndSaved", model.file, [model](RankContext& context) {
+      for (const char* strategy : {"full_shard", "no_shard"}) {
+        detach_and_save(context, model.file, by_layer(model, strategy), next_token_loss, logits);
+      }
+    });
+  }
+  return true;
+}();
+
+RANK_CASE(DetachedAndSaved, small_modules) {
+  const auto output = [](jit::Module& module) { return module.forward({odd_input(0, 0)}).toTensor(); };
+  for (const char* model : {"ThreeLayers", "Frozen", "CallsFeatures", "Mixed", "AttentionModel"}) {
+    detach_and_save(context, model, {}, odd_recipe().loss, output);
+  }
+}
+
+/// A host that saves a sharded module gets no file that looks good and holds shards.
+RANK_CASE(DetachedAndSaved, saving_a_sharded_module_is_refused) {
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  const std::string path = context.scratch_path("sharded" + std::to_string(context.rank()));
+  std::string text;
+  try {
+    module.save(path);
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  EXPECT_NE(text.find("detach"), std::string::npos) << "no error, or one that does not name the right call: " << text;
+  // The engine goes on.
+  const auto reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
+  mean_square(module.forward({odd_input(0, context.rank())})).backward();
+  expect_gradients_equal(*sharded, reference.gradients[0]);
+  sharded->detach();
+  module.save(path);
+  EXPECT_GT(std::filesystem::file_size(path), 0U);
+  ::unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

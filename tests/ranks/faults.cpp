@@ -1,0 +1,212 @@
+// Faults of hosts and models: what is refused, what is said, and that the engine is good afterwards.
+#include <gtest/gtest.h>
+
+#include "registry/error.hpp"
+#include "tests/ranks/odd_training.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+constexpr double kNoLimit = 1e9;
+
+Loss with_limit(double limit) {
+  return [limit](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return mean_square(module.forward({odd_input(step, rank), limit}));
+  };
+}
+
+/// A script error in every rank's forward, then a clean step.
+void error_in_forward(RankContext& context, const std::string& model, const std::vector<std::string>& classes) {
+  Recipe recipe = odd_recipe(1);
+  recipe.loss = with_limit(kNoLimit);
+  const Reference reference = train_unsharded(load(context, model), recipe, context.world());
+  for (const Sharding& sharding : every_strategy(units_of(classes))) {
+    SCOPED_TRACE(model + " " + sharding.strategy);
+    auto module = load(context, model);
+    const auto sharded = shard(context, module, sharding);
+    for (int round = 0; round < 3; ++round) {
+      std::string text;
+      try {
+        with_limit(0.0)(module, 0, context.rank());
+      } catch (const std::exception& error) {
+        text = error.what();
+      }
+      EXPECT_NE(text.find("activation above the limit"), std::string::npos) << text;
+      for (const at::Tensor& parameter : module.parameters())
+        EXPECT_TRUE(std::isfinite(parameter.sum().item<double>()));
+      for (const at::Tensor& tensor : tensors_of(*sharded)) tensor.mutable_grad() = at::Tensor();
+      const at::Tensor loss = with_limit(kNoLimit)(module, 0, context.rank());
+      EXPECT_NEAR(loss.item<double>(), reference.losses[0][static_cast<size_t>(context.rank())], 2e-5);
+      loss.backward();
+      expect_gradients_equal(*sharded, reference.gradients[0]);
+      if (sharding.strategy != "no_shard") {
+        EXPECT_EQ(sharded->statistics().unsharded_bytes, 0);
+      }
+    }
+    sharded->detach();
+  }
+}
+
+RANK_CASE(Faults, error_between_units) {
+  error_in_forward(context, "MayRaise", {"Layer"});
+}
+RANK_CASE(Faults, error_inside_a_unit) {
+  error_in_forward(context, "UnitMayRaise", {"Layer", "RaisesInside"});
+  error_in_forward(context, "UnitMayRaise", {"RaisesInside"});
+}
+
+/// LibTorch's own error, from a shape that does not fit.
+RANK_CASE(Faults, error_of_an_operator) {
+  auto module = load(context, "ThreeLayers");
+  const auto reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_ANY_THROW(module.forward({at::ones({2, 5})}));
+    for (const at::Tensor& tensor : tensors_of(*sharded)) tensor.mutable_grad() = at::Tensor();
+    mean_square(module.forward({odd_input(0, context.rank())})).backward();
+    expect_gradients_equal(*sharded, reference.gradients[0]);
+  }
+}
+
+/// A hook of the host throws in the middle of every rank's backward.
+RANK_CASE(Faults, error_in_backward) {
+  const auto reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
+  for (const Sharding& sharding : every_strategy(units_of({"Layer"}))) {
+    SCOPED_TRACE(sharding.strategy);
+    auto module = load(context, "ThreeLayers");
+    const auto sharded = shard(context, module, sharding);
+    for (int round = 0; round < 3; ++round) {
+      const at::Tensor x = odd_input(0, context.rank()).requires_grad_(true);
+      const at::Tensor between = x * 1.0;
+      between.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("host fault"); });
+      EXPECT_THROW(mean_square(module.forward({between})).backward(), std::exception);
+      for (const at::Tensor& parameter : module.parameters())
+        EXPECT_TRUE(std::isfinite(parameter.sum().item<double>()));
+      for (const at::Tensor& tensor : tensors_of(*sharded)) tensor.mutable_grad() = at::Tensor();
+      mean_square(module.forward({odd_input(0, context.rank())})).backward();
+      expect_gradients_equal(*sharded, reference.gradients[0]);
+    }
+  }
+}
+
+/// Backward through the first of three units throws at its output: the other two had been reduced.
+RANK_CASE(Faults, error_in_the_middle_of_backward) {
+  const auto reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  const auto forward = [&](bool throws) {
+    at::Tensor h = module.attr("a").toModule().forward({odd_input(0, context.rank())}).toTensor();
+    if (throws) h.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("host fault"); });
+    h = module.attr("b").toModule().forward({h}).toTensor();
+    return mean_square(module.attr("c").toModule().forward({h}));
+  };
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_THROW(forward(true).backward(), std::exception);
+    for (const at::Tensor& tensor : tensors_of(*sharded)) tensor.mutable_grad() = at::Tensor();
+    forward(false).backward();
+    expect_gradients_equal(*sharded, reference.gradients[0]);
+    EXPECT_EQ(sharded->statistics().unsharded_bytes, 0);
+  }
+}
+
+/// The text of the error that `shard` ends in, with what it names.
+struct Refusal {
+  std::string text;
+  ErrorDetails details;
+};
+Refusal refusal_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return {error.what(), error.details()};
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "not an fsdp2::Error: " << error.what();
+  }
+  return {};
+}
+
+RANK_CASE_ON(Faults, ranks_with_different_weights, 2, 4) {
+  for (const char* first : {"a.up.weight", "b.down.bias"}) {
+    auto module = load(context, "ThreeLayers");
+    auto parameters = named_parameters(module);
+    if (context.rank() == context.world() - 1) {
+      const at::NoGradGuard guard;
+      parameters.at("c.up.weight").view({-1})[5].add_(1e-6);
+      parameters.at(first).view({-1})[3].add_(1e-6);
+    }
+    const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layer"})); });
+    EXPECT_NE(refusal.text.find(first), std::string::npos) << refusal.text;
+    EXPECT_EQ(refusal.details.parameter, first);
+    EXPECT_NE(refusal.text.find("rank " + std::to_string(context.world() - 1)), std::string::npos) << refusal.text;
+    // As it was, and usable.
+    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.is_same(parameters.at(name)));
+    mean_square(module.forward({odd_input(0, context.rank())})).backward();
+    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.grad().defined()) << name;
+  }
+}
+
+RANK_CASE_ON(Faults, ranks_with_different_plans, 2, 4) {
+  auto module = load(context, "ThreeLayers");
+  const bool other = context.rank() == 1;
+  const Refusal refusal = refusal_of([&] { shard(context, module, units_of({other ? "Linear" : "Layer"})); });
+  EXPECT_NE(refusal.text.find("rank 1"), std::string::npos) << refusal.text;
+}
+
+RANK_CASE_ON(Faults, ranks_with_different_models, 2, 4) {
+  auto module = load(context, context.rank() == 1 ? "SideBySide" : "ThreeLayers");
+  const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layer"})); });
+  EXPECT_NE(refusal.text.find("rank 1"), std::string::npos) << refusal.text;
+}
+
+RANK_CASE(Faults, second_owner_of_an_original_is_named) {
+  auto module = load(context, "ThreeLayers");
+  const at::Tensor held = module.attr("b").toModule().attr("up").toModule().attr("weight").toTensor();
+  const at::Tensor before = held.detach().clone();
+  std::vector<LogLine> log;
+  const auto sharded = shard(context, module, units_of({"Layer"}), nullptr, &log);
+  bool named = false;
+  for (const LogLine& line : log) {
+    if (!line.warning) continue;
+    named = named || line.text.find("b.up.weight") != std::string::npos;
+    EXPECT_EQ(line.text.find("c.up.weight"), std::string::npos) << line.text;
+  }
+  EXPECT_TRUE(named);
+  EXPECT_TRUE(held.equal(before));
+  mean_square(module.forward({odd_input(0, context.rank())})).backward();
+  EXPECT_TRUE(held.equal(before));
+}
+
+RANK_CASE(Faults, sole_owners_bring_no_warning) {
+  for (const char* model : {"ThreeLayers", "lm_tied", "tied_pair", "OneObjectTwoPaths", "hf_gpt2_tied"}) {
+    auto module = load(context, model);
+    std::vector<LogLine> log;
+    const auto sharded = shard(context, module, {}, nullptr, &log);
+    for (const LogLine& line : log) EXPECT_FALSE(line.warning) << model << ": " << line.text;
+    EXPECT_GT(sharded->parameters().size(), 0U);
+  }
+}
+
+/// A copy shares nothing with the original. (Made with gradients on, its parameters are no leaves: their graph would
+/// hold the originals, and the warning would be right.)
+RANK_CASE(Faults, copies_are_no_second_owner) {
+  auto module = load(context, "ThreeLayers");
+  const auto twin = [&] {
+    const at::NoGradGuard guard;
+    return module.deepcopy();
+  }();
+  std::vector<LogLine> log;
+  const auto sharded = shard(context, module, units_of({"Layer"}), nullptr, &log);
+  for (const LogLine& line : log) EXPECT_FALSE(line.warning) << line.text;
+  EXPECT_EQ(twin.parameters().size(), module.parameters().size());
+}
+
+RANK_CASE(Faults, class_that_matches_nothing) {
+  auto module = load(context, "ThreeLayers");
+  const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layr"})); });
+  EXPECT_NE(refusal.text.find("Layr"), std::string::npos) << refusal.text;
+  EXPECT_NE(refusal.text.find("Layer"), std::string::npos) << refusal.text;
+  mean_square(module.forward({odd_input(0, context.rank())})).backward();
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

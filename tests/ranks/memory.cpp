@@ -1,0 +1,177 @@
+// Memory: what a rank holds at rest, at its peak, and while it shards. From counters, and from an allocator of our own.
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "tests/ranks/language_models.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+const LanguageModel kModel{"lm_tied", "Block"};
+
+/// Counts the bytes of LibTorch's CPU tensors that are alive.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    at::DataPtr memory = inner_->allocate(bytes);
+    auto* block = new Block{bytes, std::move(memory)};
+    live += static_cast<int64_t>(bytes);
+    if (live > peak) peak = live.load();
+    void* const data = block->memory.get();
+    return {data, block, &release, at::Device(at::kCPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  static inline std::atomic<int64_t> live{0};
+  static inline std::atomic<int64_t> peak{0};
+
+ private:
+  struct Block {
+    size_t bytes;
+    at::DataPtr memory;
+  };
+  static void release(void* context) {
+    auto* block = static_cast<Block*>(context);
+    live -= static_cast<int64_t>(block->bytes);
+    delete block;
+  }
+  c10::Allocator* inner_ = c10::GetDefaultCPUAllocator();
+};
+
+/// In force from here to the end of this rank's process: earlier tensors keep their own deleters.
+void count_allocations() {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, 200);
+}
+
+int64_t largest_unit(const Plan& plan) {
+  int64_t largest = 0;
+  for (const PlannedUnit& unit : plan.units) largest = std::max(largest, unsharded_bytes(plan, unit));
+  return largest;
+}
+
+void expect_share(RankContext& context, const LanguageModel& model, const std::string& strategy) {
+  auto module = load(context, model.file);
+  const auto sharded = shard(context, module, by_layer(model, strategy));
+  const Statistics statistics = sharded->statistics();
+  int64_t elements = 0;
+  std::set<void*> seen;
+  for (const auto& parameter : load(context, model.file).parameters()) {
+    if (seen.insert(parameter.unsafeGetTensorImpl()).second) elements += parameter.numel();
+  }
+  EXPECT_EQ(statistics.parameter_bytes, elements * 4);
+  for (const PlannedUnit& unit : sharded->plan().units) {
+    EXPECT_GE(unsharded_bytes(sharded->plan(), unit), 16 * 1024 * context.world()) << "too small for the bound";
+  }
+  const double share = static_cast<double>(statistics.parameter_bytes) / static_cast<double>(context.world());
+  EXPECT_GE(static_cast<double>(statistics.shard_bytes), share);
+  EXPECT_LE(static_cast<double>(statistics.shard_bytes), share * 1.01);
+  EXPECT_EQ(statistics.shard_bytes, shard_bytes(sharded->plan()));
+  // What an optimizer would hold is no more than that either.
+  int64_t held = 0;
+  for (const at::Tensor& tensor : tensors_of(*sharded)) held += static_cast<int64_t>(tensor.nbytes());
+  EXPECT_LE(held, statistics.shard_bytes);
+  EXPECT_EQ(context.sum(static_cast<double>(held)), static_cast<double>(statistics.parameter_bytes));
+}
+
+void expect_planned_peak(RankContext& context, const std::string& model, const Sharding& sharding,
+                         const std::function<at::Tensor(torch::jit::Module&)>& loss) {
+  auto module = load(context, model);
+  const auto sharded = shard(context, module, sharding);
+  sharded->reset_statistics();
+  for (int64_t step = 0; step < 3; ++step) {
+    loss(module).backward();
+    const Statistics statistics = sharded->statistics();
+    EXPECT_EQ(statistics.planned_peak_bytes, peak_unsharded_bytes(sharded->plan()));
+    EXPECT_EQ(statistics.unsharded_peak_bytes, statistics.planned_peak_bytes) << "step " << step;
+    EXPECT_EQ(statistics.unsharded_bytes, 0);
+  }
+}
+
+const bool added = [] {
+  for (const LanguageModel& model : language_models()) {
+    add_case(__FILE__, __LINE__, "Memory", "share_of_parameters_" + model.file,
+             [model](RankContext& context) { expect_share(context, model, "full_shard"); });
+  }
+  for (const LanguageModel& model : language_models()) {
+    add_case(__FILE__, __LINE__, "Memory", "planned_peak_" + model.file,
+             [model](RankContext& context) {
+               expect_planned_peak(context, model.file, by_layer(model),
+                                   [&](torch::jit::Module& m) { return next_token_loss(m, 0, context.rank()); });
+             },
+             {2, 4});
+  }
+  return true;
+}();
+
+RANK_CASE_ON(Memory, planned_peak_of_nested_units, 2, 4) {
+  Sharding sharding;
+  sharding.classes = {"Outer", "Layer"};
+  const auto loss = [](torch::jit::Module& module) {
+    return module.forward({fill({2, 3, 8}, 5)}).toTensor().pow(2).mean();
+  };
+  expect_planned_peak(context, "Nested", sharding, loss);
+  sharding.reshard = true;
+  expect_planned_peak(context, "Nested", sharding, loss);
+}
+
+RANK_CASE_ON(Memory, planned_peak_of_shard_grad_op, 2, 4) {
+  expect_planned_peak(context, kModel.file, by_layer(kModel, "shard_grad_op"),
+                      [&](torch::jit::Module& m) { return next_token_loss(m, 0, context.rank()); });
+}
+
+/// Originals go as their shards are cut: never two whole models.
+RANK_CASE_ON(Memory, peak_while_sharding, 2, 4) {
+  auto module = load(context, kModel.file);
+  const auto sharded = shard(context, module, by_layer(kModel));
+  const Statistics statistics = sharded->statistics();
+  EXPECT_GE(statistics.wrap_peak_bytes, statistics.parameter_bytes);
+  EXPECT_LE(statistics.wrap_peak_bytes, statistics.parameter_bytes + largest_unit(sharded->plan()));
+}
+
+/// The same without trust in the engine: bytes of all CPU tensors of the process.
+RANK_CASE_ON(Memory, live_bytes_by_allocator, 2, 4) {
+  count_allocations();
+  const int64_t start = CountingAllocator::live;
+  auto module = load(context, kModel.file);
+  const int64_t loaded = CountingAllocator::live - start;
+  auto communicator = context.new_communicator();
+  CountingAllocator::peak = CountingAllocator::live.load();
+  auto sharded = shard(context, module, by_layer(kModel), communicator);
+  const Statistics statistics = sharded->statistics();
+  constexpr int64_t kSlack = 48 * 1024;  // store keys, index tensors
+  ASSERT_GE(loaded, statistics.parameter_bytes);
+  EXPECT_LE(CountingAllocator::peak - start, loaded + largest_unit(sharded->plan()) + kSlack);
+  const int64_t others = loaded - statistics.parameter_bytes;
+  EXPECT_LE(CountingAllocator::live - start, statistics.shard_bytes + others + kSlack);
+  next_token_loss(module, 0, context.rank()).backward();
+  // Shards, gradients, and at most the planned peak for the gathered memory that is kept for the next step.
+  EXPECT_LE(CountingAllocator::live - start,
+            2 * statistics.shard_bytes + statistics.planned_peak_bytes + others + kSlack);
+  const int64_t after_first = CountingAllocator::live;
+  for (int64_t step = 1; step < 6; ++step) next_token_loss(module, step, context.rank()).backward();
+  EXPECT_LE(CountingAllocator::live, after_first + 4096) << "memory grows from step to step";
+  sharded->detach();
+  sharded.reset();
+  EXPECT_LE(CountingAllocator::live - start, loaded + kSlack) << "detach leaves more than the plain module";
+}
+
+RANK_CASE(Memory, tiny_parameters_are_padded_as_the_plan_says) {
+  auto module = load(context, "TinyUnits");
+  Sharding sharding;
+  sharding.classes = {"TinyUnit"};
+  const auto sharded = shard(context, module, sharding);
+  const Statistics statistics = sharded->statistics();
+  int64_t parameters = 0;
+  for (const PlannedUnit& unit : sharded->plan().units) parameters += static_cast<int64_t>(unit.parameters.size());
+  EXPECT_EQ(statistics.parameter_bytes, (1 + 3 + 1 + 3 + 6) * 4);
+  EXPECT_EQ(statistics.shard_bytes * context.world(), statistics.parameter_bytes + statistics.padding_bytes);
+  EXPECT_LE(statistics.padding_bytes, 64 * parameters + 64 * context.world() * statistics.units);
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

@@ -1,0 +1,234 @@
+// Parameters that are frozen, of several dtypes, tiny, empty, read by others, or without any input beside them.
+#include <gtest/gtest.h>
+
+#include "tests/ranks/odd_training.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+RANK_CASE(ParameterKinds, frozen) {
+  // Weights frozen beside trainable biases, a unit all frozen, a unit all trainable.
+  expect_odd_trains(context, "Frozen", {"Layer"});
+  expect_odd_trains(context, "Frozen", {"Linear"});
+  expect_odd_trains(context, "Frozen", {});
+}
+
+RANK_CASE(ParameterKinds, frozen_gradients_stay_undefined) {
+  auto module = load(context, "Frozen");
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  mean_square(module.forward({odd_input(0, context.rank())})).backward();
+  int64_t frozen = 0;
+  for (const auto& [name, tensor] : sharded->parameters()) {
+    const bool trains = name.find("c.") == 0 || name == "a.up.bias" || name == "a.down.bias";
+    EXPECT_EQ(tensor.requires_grad(), trains) << name;
+    EXPECT_EQ(tensor.grad().defined(), trains) << name;
+    frozen += trains ? 0 : 1;
+  }
+  EXPECT_EQ(frozen, 6);
+}
+
+RANK_CASE_ON(ParameterKinds, frozen_bytes_are_not_reduced, 2, 4) {
+  auto module = load(context, "Frozen");
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+  communicator->forget();
+  mean_square(module.forward({odd_input(0, context.rank())})).backward();
+  int64_t trainable = 0;
+  for (const PlannedUnit& unit : sharded->plan().units) {
+    for (const PlannedBuffer& buffer : unit.buffers) {
+      if (buffer.trainable) trainable += buffer.part * context.world() * size_of(buffer.dtype);
+    }
+  }
+  EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), trainable);
+}
+
+RANK_CASE(ParameterKinds, float64) {
+  Recipe recipe = odd_recipe();
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return module.forward({odd_input(step, rank).to(at::kDouble)}).toTensor().pow(2).mean();
+  };
+  Tolerance tight;
+  tight.loss = 1e-12;
+  tight.gradient = 1e-12;
+  tight.parameter = 1e-12;
+  expect_odd_trains(context, "Double", {"Layer"}, recipe, tight);
+}
+
+RANK_CASE(ParameterKinds, frozen_bfloat16_beside_float32) {
+  expect_odd_trains(context, "Mixed", {"MixedDtypes"});
+}
+RANK_CASE(ParameterKinds, frozen_bfloat16_in_the_root) {
+  expect_odd_trains(context, "Mixed", {});
+}
+
+/// Numbers by hand: loss = sum(p q) with p = 1 and q = 0, 1, 2.
+RANK_CASE(ParameterKinds, shorter_than_the_number_of_ranks) {
+  for (const Sharding& sharding : every_strategy({})) {
+    auto module = load(context, "Tiny");
+    const auto sharded = shard(context, module, sharding);
+    const at::Tensor loss = module.forward({}).toTensor();
+    EXPECT_EQ(loss.item<double>(), 3.0);
+    loss.backward();
+    TensorsByName wanted;
+    wanted["p"] = at::full({1}, 3.0);
+    wanted["q"] = at::ones({3});
+    Tolerance exact;
+    exact.gradient = 0;
+    expect_gradients_equal(*sharded, wanted, exact);
+    int64_t owned = 0;
+    for (const auto& [name, tensor] : sharded->parameters()) {
+      ASSERT_TRUE(tensor.grad().defined()) << name << ": a rank without elements has an empty gradient";
+      owned += tensor.numel();
+    }
+    const double copies = sharding.strategy == "no_shard" ? static_cast<double>(context.world()) : 1.0;
+    EXPECT_EQ(context.sum(static_cast<double>(owned)), 4.0 * copies);
+    torch::optim::SGD optimizer(tensors_of(*sharded), torch::optim::SGDOptions(0.5));
+    optimizer.step();
+    sharded->detach();
+    EXPECT_TRUE(named_parameters(module).at("p").equal(at::full({1}, -0.5)));
+    EXPECT_TRUE(named_parameters(module).at("q").equal(at::tensor({-0.5F, 0.5F, 1.5F})));
+  }
+}
+
+RANK_CASE(ParameterKinds, tiny_units) {
+  Recipe recipe = odd_recipe();
+  recipe.rate = 1e-6;  // sums are large here
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return module.forward({odd_input(step, rank)}).toTensor() * 0.01;
+  };
+  Tolerance tolerance;
+  tolerance.loss = 1e-4;
+  expect_odd_trains(context, "TinyUnits", {"TinyUnit"}, recipe, tolerance);
+}
+
+RANK_CASE(ParameterKinds, module_without_inputs) {
+  Recipe recipe = odd_recipe();
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return (module.forward({}).toTensor() * fill({6, 3}, step + rank)).pow(2).sum();
+  };
+  expect_odd_trains(context, "Square", {}, recipe);
+}
+
+RANK_CASE(ParameterKinds, unit_without_inputs) {
+  Recipe recipe = odd_recipe();
+  recipe.rate = 0.01;
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return module.forward({fill({6, 3}, step + rank)}).toTensor().pow(2);
+  };
+  expect_odd_trains(context, "SquareInside", {"Square"}, recipe);
+}
+
+RANK_CASE(ParameterKinds, weight_read_by_the_parent_of_its_module) {
+  expect_odd_trains(context, "AttentionModel", {"AttentionUnit"});
+  expect_odd_trains(context, "AttentionModel", {"MultiheadAttention"});
+  // The class of out_proj itself: its parameters must go to the reader's unit.
+  expect_odd_trains(context, "AttentionModel", {"NonDynamicallyQuantizableLinear", "MultiheadAttention"});
+}
+
+RANK_CASE(ParameterKinds, weight_of_a_unit_read_by_the_root) {
+  expect_odd_trains(context, "ParentReads", {"Layer"});
+  expect_odd_trains(context, "ParentReads", {"Linear"});
+}
+
+RANK_CASE(ParameterKinds, transformer_of_pytorch) {
+  expect_odd_trains(context, "TorchTransformer", {"TransformerEncoderLayer"});
+}
+
+/// Buffers are whole on each rank, each with its own values.
+RANK_CASE(ParameterKinds, buffers) {
+  const auto loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return mean_square(module.forward({odd_input(step, rank).reshape({6, 8})}));
+  };
+  // Batch statistics are a rank's own, so the unsharded run keeps a module for each rank's statistics.
+  auto plain = load(context, "Buffers");
+  auto module = load(context, "Buffers");
+  const auto sharded = shard(context, module, units_of({"Normalised"}));
+  for (int64_t step = 0; step < 3; ++step) {
+    // Gradients do not depend on the running statistics in training mode.
+    auto fresh = plain.deepcopy();
+    for (int64_t rank = 0; rank < context.world(); ++rank) {
+      (loss(fresh, step, rank) / static_cast<double>(context.world())).backward();
+    }
+    TensorsByName gradients;
+    for (const auto& [name, tensor] : named_parameters(fresh)) gradients[name] = tensor.grad();
+    const double wanted = loss(plain, step, context.rank()).item<double>();
+    for (const at::Tensor& tensor : tensors_of(*sharded)) tensor.mutable_grad() = at::Tensor();
+    const at::Tensor own = loss(module, step, context.rank());
+    EXPECT_NEAR(own.item<double>(), wanted, 2e-5);
+    own.backward();
+    // The bias before a normalisation has no true gradient.
+    Tolerance tolerance;
+    for (const char* name : {"layers.0.linear.bias", "layers.1.linear.bias"}) {
+      tolerance.noise[name] = at::ones({8}, at::kBool);
+    }
+    expect_gradients_equal(*sharded, gradients, tolerance);
+  }
+  std::map<std::string, at::Tensor> buffers;
+  for (const auto& buffer : plain.named_buffers()) buffers[buffer.name] = buffer.value;
+  ASSERT_EQ(buffers.size(), 7U);
+  for (const auto& buffer : module.named_buffers()) {
+    EXPECT_TRUE(at::allclose(buffer.value, buffers.at(buffer.name), 1e-5, 1e-6)) << buffer.name;
+  }
+  sharded->detach();
+  module.eval();
+  plain.eval();
+  const at::NoGradGuard guard;
+  EXPECT_LE((module.forward({odd_input(0, 0).reshape({6, 8})}).toTensor() -
+             plain.forward({odd_input(0, 0).reshape({6, 8})}).toTensor())
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
+}
+
+Recipe image_recipe() {
+  Recipe recipe = odd_recipe();
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return mean_square(module.forward({fill({2, 3, 5, 5}, 5 + step) + 0.125 * static_cast<double>(rank)}));
+  };
+  return recipe;
+}
+
+RANK_CASE(ParameterKinds, convolution) {
+  expect_odd_trains(context, "Convolution", {"Conv2d"}, image_recipe());
+  expect_odd_trains(context, "Convolution", {}, image_recipe());
+}
+
+/// Right, or refused with the parameter's name.
+void right_or_refused(RankContext& context, const std::string& model, const std::string& parameter,
+                      const Recipe& recipe) {
+  auto module = load(context, model);
+  std::string refusal;
+  try {
+    shard(context, module, {})->detach();
+  } catch (const std::exception& error) {
+    refusal = error.what();
+  }
+  if (!refusal.empty()) {
+    EXPECT_NE(refusal.find(parameter), std::string::npos) << refusal;
+    // It is as it was before.
+    const auto plain = named_parameters(load(context, model));
+    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.equal(plain.at(name))) << name;
+    recipe.loss(module, 0, 0).backward();
+    return;
+  }
+  expect_odd_trains(context, model, {}, recipe);
+}
+
+RANK_CASE(ParameterKinds, not_contiguous) {
+  right_or_refused(context, "Strided", "convolution.weight", image_recipe());
+}
+RANK_CASE(ParameterKinds, zero_dimensions) {
+  right_or_refused(context, "ScalarParameter", "scalar", odd_recipe());
+}
+RANK_CASE(ParameterKinds, zero_elements) {
+  Recipe recipe = odd_recipe();
+  recipe.rate = 1e-3;
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return module.forward({odd_input(step, rank)}).toTensor();
+  };
+  right_or_refused(context, "EmptyParameter", "none", recipe);
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

@@ -1,0 +1,97 @@
+// Twenty steps of each language model, sharded and unsharded, on the same global batches.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/ranks/language_models.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+Recipe recipe_for(Optimizer optimizer) {
+  Recipe recipe;
+  recipe.loss = next_token_loss;
+  recipe.optimizer = optimizer;
+  recipe.rate = optimizer == Optimizer::kAdamW ? 1e-3 : 0.05;
+  recipe.steps = 20;
+  return recipe;
+}
+
+/// The strategies share one unsharded run.
+const Reference& reference_for(RankContext& context, const LanguageModel& model, Optimizer optimizer) {
+  static std::map<std::string, Reference> references;
+  const std::string key = model.file + (optimizer == Optimizer::kAdamW ? " adamw" : " sgd");
+  auto found = references.find(key);
+  if (found == references.end()) {
+    found = references.emplace(key, train_unsharded(load(context, model.file), recipe_for(optimizer), context.world()))
+                .first;
+  }
+  return found->second;
+}
+
+void train_twenty_steps(RankContext& context, const LanguageModel& model, const std::string& strategy,
+                        Optimizer optimizer) {
+  const Recipe recipe = recipe_for(optimizer);
+  const Reference& reference = reference_for(context, model, optimizer);
+  double moved = 0;
+  for (const auto& [name, tensor] : named_parameters(load(context, model.file))) {
+    moved = std::max(moved, (tensor - reference.parameters.at(name)).abs().max().item<double>());
+  }
+  ASSERT_GT(moved, 1e-3) << "the recipe does not train at all";
+  Tolerance tolerance;
+  tolerance.noise = elements_of_noise(load(context, model.file), recipe, context.world());
+  EXPECT_EQ(!tolerance.noise.empty(),
+            model.file.find("gpt2") != std::string::npos || model.file.find("bert") != std::string::npos)
+      << "only models with key biases have elements without a true gradient";
+
+  const auto module = load(context, model.file);
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, by_layer(model, strategy), communicator);
+  EXPECT_EQ(sharded->statistics().units, model.blocks + 1);
+  communicator->forget();
+  const auto steps = make_optimizer(optimizer, tensors_of(*sharded), recipe.rate);
+  torch::jit::Module runs = module;
+  for (int64_t step = 0; step < recipe.steps; ++step) {
+    SCOPED_TRACE("step " + std::to_string(step));
+    steps->zero_grad();
+    const at::Tensor loss = next_token_loss(runs, step, context.rank());
+    EXPECT_NEAR(loss.item<double>(), reference.losses[static_cast<size_t>(step)][static_cast<size_t>(context.rank())],
+                2e-5);
+    loss.backward();
+    if (step == 0) expect_gradients_equal(*sharded, reference.gradients[0], tolerance);
+    steps->step();
+  }
+  // Work was really shared out: each unit communicated in each step.
+  const int64_t units_x_steps = (model.blocks + 1) * recipe.steps;
+  if (strategy == "no_shard") {
+    EXPECT_EQ(communicator->count(Collective::kAllReduce), units_x_steps);
+  } else {
+    EXPECT_GE(communicator->count(Collective::kAllGather), units_x_steps);
+    EXPECT_EQ(communicator->count(Collective::kReduceScatter), units_x_steps);
+  }
+  sharded->detach();
+  if (optimizer != Optimizer::kAdamW) tolerance.noise.clear();
+  expect_parameters_equal(module, reference.parameters, tolerance);
+}
+
+const bool added = [] {
+  for (const LanguageModel& model : language_models()) {
+    for (const std::string strategy : {"full_shard", "shard_grad_op", "no_shard"}) {
+      add_case(
+          __FILE__, __LINE__, "ParityLosses", model.file + "_" + strategy + "_sgd",
+          [model, strategy](RankContext& context) {
+            train_twenty_steps(context, model, strategy, Optimizer::kMomentum);
+          },
+          {2, 4}, 120);
+    }
+    // The optimizer sees nothing of the strategy: one is enough.
+    add_case(
+        __FILE__, __LINE__, "ParityLosses", model.file + "_full_shard_adamw",
+        [model](RankContext& context) { train_twenty_steps(context, model, "full_shard", Optimizer::kAdamW); }, {2, 4},
+        120);
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace fsdp2::testing

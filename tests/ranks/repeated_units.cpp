@@ -1,0 +1,123 @@
+// Units that run twice, in a loop, not at all, inside each other, or by another path.
+#include <gtest/gtest.h>
+
+#include "tests/ranks/odd_training.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+RANK_CASE(RepeatedUnits, side_by_side) {
+  expect_odd_trains(context, "SideBySide", {"Layer"});
+  expect_odd_trains(context, "SideBySide", {"Linear"});
+}
+RANK_CASE(RepeatedUnits, in_a_chain) {
+  expect_odd_trains(context, "Chain", {"Layer"});
+  expect_odd_trains(context, "Chain", {"Linear"});
+}
+
+Recipe with_number(const std::function<int64_t(int64_t step)>& number, int64_t steps) {
+  Recipe recipe = odd_recipe(steps);
+  recipe.loss = [number](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return mean_square(module.forward({odd_input(step, rank), number(step)}));
+  };
+  return recipe;
+}
+
+RANK_CASE(RepeatedUnits, in_a_loop) {
+  expect_odd_trains(context, "Loop", {"Layer"}, with_number([](int64_t step) { return (step * 2) % 5; }, 5));
+}
+
+/// Which unit runs is chosen by an input: a, b, neither, and in the end the one that never ran.
+RANK_CASE(RepeatedUnits, chosen_by_an_input) {
+  expect_odd_trains(context, "Chosen", {"Layer"}, with_number([](int64_t step) { return step % 3; }, 6));
+  expect_odd_trains(context, "Chosen", {"Layer"}, with_number([](int64_t step) { return step; }, 4));
+  // All in one unit.
+  expect_odd_trains(context, "Chosen", {}, with_number([](int64_t step) { return step; }, 4));
+}
+
+/// A unit that does not run costs nothing and has no gradient, so that weight decay leaves it alone.
+RANK_CASE_ON(RepeatedUnits, never_run, 2, 4) {
+  auto module = load(context, "Chosen");
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+  const auto before = named_parameters(load(context, "Chosen"));
+  torch::optim::AdamW optimizer(tensors_of(*sharded), torch::optim::AdamWOptions(0.1).weight_decay(0.5));
+  for (int64_t step = 0; step < 3; ++step) {
+    communicator->forget();
+    optimizer.zero_grad();
+    mean_square(module.forward({odd_input(step, context.rank()), int64_t{1}})).backward();
+    EXPECT_EQ(communicator->count(Collective::kReduceScatter), 2);
+    optimizer.step();
+  }
+  for (const auto& [name, tensor] : sharded->parameters()) {
+    const bool ran = name.find("first.") == 0 || name.find("a.") == 0;
+    EXPECT_EQ(tensor.grad().defined(), ran) << name;
+  }
+  sharded->detach();
+  for (const auto& [name, tensor] : named_parameters(module)) {
+    const bool ran = name.find("first.") == 0 || name.find("a.") == 0;
+    EXPECT_EQ(tensor.equal(before.at(name)), !ran) << name;
+  }
+}
+
+RANK_CASE(RepeatedUnits, nested) {
+  expect_odd_trains(context, "Nested", {"Outer", "Layer"});
+  expect_odd_trains(context, "Nested", {"Outer", "Layer", "Linear"});
+}
+
+RANK_CASE(RepeatedUnits, one_object_by_two_paths) {
+  expect_odd_trains(context, "OneObjectTwoPaths", {"Layer"});
+  Sharding every;
+  every.policy = WrapPolicy::kEvery;
+  expect_trains_like_unsharded(context, "OneObjectTwoPaths", every, odd_recipe());
+}
+
+RANK_CASE(RepeatedUnits, every_module_a_unit) {
+  Sharding every;
+  every.policy = WrapPolicy::kEvery;
+  for (const char* model :
+       {"ThreeLayers", "ThreeLayers_traced", "Nested", "Containers", "ParentReads", "AttentionModel"}) {
+    SCOPED_TRACE(model);
+    expect_trains_like_unsharded(context, model, every, odd_recipe());
+  }
+}
+
+/// Counts of PyTorch's own for three units: each call gathers, each unit reduces once.
+RANK_CASE_ON(RepeatedUnits, counts, 2, 4) {
+  for (const std::string model : {"SideBySide", "Chain"}) {
+    SCOPED_TRACE(model);
+    auto module = load(context, model);
+    auto communicator = context.new_communicator();
+    const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+    communicator->forget();
+    const at::Tensor loss = mean_square(module.forward({odd_input(0, context.rank())}));
+    EXPECT_EQ(communicator->count(Collective::kAllGather), 3);
+    loss.backward();
+    EXPECT_EQ(communicator->count(Collective::kReduceScatter), 2);
+    // The chain's unit is resharded between its two backwards: one gather more.
+    EXPECT_EQ(communicator->count(Collective::kAllGather), model == "Chain" ? 6 : 5);
+  }
+}
+
+/// A unit in a fork is either right or refused by name.
+RANK_CASE(RepeatedUnits, in_a_fork) {
+  const Reference reference = train_unsharded(load(context, "Forked"), odd_recipe(), context.world());
+  auto module = load(context, "Forked");
+  bool refused = false;
+  std::string text;
+  try {
+    shard(context, module, units_of({"Layer"}));
+  } catch (const std::exception& error) {
+    refused = true;
+    text = error.what();
+  }
+  if (refused) {
+    EXPECT_NE(text.find("fork"), std::string::npos) << text;
+    mean_square(module.forward({odd_input(0, 0)})).backward();
+    return;
+  }
+  expect_trains_like(context, load(context, "Forked"), units_of({"Layer"}), odd_recipe(), reference);
+}
+
+}  // namespace
+}  // namespace fsdp2::testing

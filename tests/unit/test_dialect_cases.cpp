@@ -1,0 +1,61 @@
+// The case files: NAME.yaml beside NAME.expected.toml, which lists canonical keys that must come out equal, keys that
+// must be absent, keys of the one warning, and keys that notes must name.
+#include <toml++/toml.h>
+
+#include <string>
+
+#include "adapters/adapters.hpp"
+#include "helpers.hpp"
+#include "registry/config.hpp"
+#include "registry/toml_reader.hpp"
+#include "registry/toml_writer.hpp"
+
+namespace fsdp2 {
+namespace {
+
+bool is_named(const std::vector<std::string>& texts, const std::string& key) {
+  for (const std::string& text : texts) {
+    if (text.find(key) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> list_of(const toml::table& table, const char* key) {
+  std::vector<std::string> list;
+  if (const auto* array = table["expect"][key].as_array()) {
+    for (const auto& element : *array) list.push_back(element.value<std::string>().value());
+  }
+  return list;
+}
+
+class DialectCase : public testing::TestWithParam<const char*> {};
+
+TEST_P(DialectCase, ComesOutAsStated) {
+  const std::string base = std::string(FSDP2_SOURCE_DIR) + "/tests/cases/dialects/accelerate/" + GetParam();
+  const std::string expected_text = test::read_file(base + ".expected.toml");
+  const toml::table expected = toml::parse(expected_text);
+  ASSERT_EQ(expected["expect"]["outcome"].value<std::string>(), "ok");
+  const std::string yaml = test::read_file(base + ".yaml");
+  const Translation translation = find_adapter("accelerate").translate(yaml, "host.yaml", {});
+
+  const GivenKeys wanted = read_given(expected_text, "expected.toml");
+  ASSERT_FALSE(wanted.empty());
+  for (const auto& [key, entry] : wanted) {
+    ASSERT_TRUE(translation.given.contains(key)) << key;
+    EXPECT_EQ(translation.given.at(key).value, entry.value) << key;
+  }
+  for (const std::string& key : list_of(expected, "absent")) EXPECT_FALSE(translation.given.contains(key)) << key;
+  EXPECT_EQ(translation.obsolete, list_of(expected, "obsolete"));
+  EXPECT_EQ(translation.warning.empty(), translation.obsolete.empty());
+  for (const std::string& key : translation.obsolete) EXPECT_TRUE(is_named({translation.warning}, key)) << key;
+  for (const std::string& key : list_of(expected, "notes")) EXPECT_TRUE(is_named(translation.notes, key)) << key;
+
+  // What an adapter reads can be printed and read again.
+  const Config config = resolve({}, translation.given);
+  EXPECT_EQ(read_options(to_toml(config.options), "printed"), config.options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Accelerate, DialectCase, testing::Values("v1_hybrid_size", "v2_mesh_leftovers"));
+
+}  // namespace
+}  // namespace fsdp2

@@ -1,0 +1,83 @@
+#include "registry/plan.hpp"
+
+#include <gtest/gtest.h>
+
+namespace fsdp2 {
+namespace {
+
+// A root around `a`, which is around `b`; 4 ranks. Bytes when whole: b 64, a 128, root 256.
+Plan nested(bool root_reshards) {
+  Plan plan;
+  plan.strategy = "fsdp2.full_shard";
+  plan.layout = "ragged";
+  plan.mesh = {1, 4};
+  PlannedUnit b{"a.b", "B", 1, true, {{DType::kFloat32, true, 4, 15}}, {{"a.b.w", {"tied"}, {5, 3}, 0, 0}}};
+  PlannedUnit a{"a", "A", 2, true, {{DType::kFloat32, true, 8, 32}}, {{"a.w", {}, {32}, 0, 0}}};
+  PlannedUnit root{"", "Model", {}, root_reshards, {{DType::kBFloat16, false, 32, 128}}, {{"w", {}, {4, 4, 8}, 0, 0}}};
+  plan.units = {b, a, root};
+  return plan;
+}
+
+TEST(Plan, Numel) {
+  EXPECT_EQ(numel({}), 1);
+  EXPECT_EQ(numel({3, 4}), 12);
+  EXPECT_EQ(numel({3, 0}), 0);
+}
+
+TEST(Plan, Bytes) {
+  const Plan plan = nested(true);
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[0]), 64);
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[1]), 128);
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[2]), 256);
+  EXPECT_EQ(shard_bytes(plan), (64 + 128 + 256) / 4);
+  EXPECT_EQ(parameter_bytes(plan), 60 + 128 + 256);
+}
+
+TEST(Plan, PeakIsAUnitAndWhatEnclosesItAndWhatIsKept) {
+  EXPECT_EQ(peak_unsharded_bytes(nested(true)), 64 + 128 + 256);
+  Plan plan = nested(false);
+  EXPECT_EQ(peak_unsharded_bytes(plan), 64 + 128 + 256);
+  plan.units[0].parent = 2;  // beside `a`, no longer inside it
+  EXPECT_EQ(peak_unsharded_bytes(plan), 128 + 256);
+  plan.units[0].reshard_after_forward = false;
+  EXPECT_EQ(peak_unsharded_bytes(plan), 64 + 128 + 256);
+}
+
+TEST(Plan, ShardRanges) {
+  PlannedUnit unit;
+  unit.buffers = {{DType::kFloat32, true, 8, 18}};
+  const PlannedParameter matrix{"m", {}, {3, 4}, 0, 0};  // elements 0 to 12 of the buffer
+  const PlannedParameter vector{"v", {}, {6}, 0, 16};    // elements 16 to 22
+  EXPECT_EQ(shard_range(unit, matrix, 0), (ShardRange{0, 8}));
+  EXPECT_EQ(shard_range(unit, matrix, 1), (ShardRange{8, 12}));
+  EXPECT_EQ(shard_range(unit, matrix, 2), (ShardRange{12, 12}));
+  EXPECT_EQ(shard_range(unit, vector, 0), (ShardRange{0, 0}));
+  EXPECT_EQ(shard_range(unit, vector, 2), (ShardRange{0, 6}));
+}
+
+TEST(Plan, ShardShapes) {
+  const PlannedParameter matrix{"m", {}, {3, 4, 2}, 0, 0};
+  EXPECT_EQ(shard_shape(matrix, {0, 16}), (std::vector<int64_t>{2, 4, 2}));
+  EXPECT_EQ(shard_shape(matrix, {16, 24}), (std::vector<int64_t>{1, 4, 2}));
+  EXPECT_EQ(shard_shape(matrix, {0, 12}), (std::vector<int64_t>{12}));
+  EXPECT_EQ(shard_shape(matrix, {12, 16}), (std::vector<int64_t>{4}));
+  EXPECT_EQ(shard_shape(matrix, {24, 24}), (std::vector<int64_t>{0, 4, 2}));
+  EXPECT_EQ(shard_shape({"v", {}, {6}, 0, 0}, {2, 5}), (std::vector<int64_t>{3}));
+  EXPECT_EQ(shard_shape({"e", {}, {6, 0}, 0, 0}, {0, 0}), (std::vector<int64_t>{0, 0}));
+}
+
+TEST(Plan, Table) {
+  Plan plan = nested(false);
+  plan.notes = {"a remark"};
+  EXPECT_EQ(to_table(plan),
+            "fsdp2.full_shard, layout ragged, 4 ranks (1 x 4)\n"
+            "unit    class  parameters  dtype            whole  a rank  padding B  at most B  reshard\n"
+            "a.b     B               1  float32           64 B    16 B          4        320  yes\n"
+            "a       A               1  float32          128 B    32 B          0        320  yes\n"
+            "(root)  Model           1  bfloat16 frozen  256 B    64 B          0        320  no\n"
+            "parameters 444 B, a rank holds 112 B (padding over all ranks 4 B), most whole at once 448 B\n"
+            "note: a remark\n");
+}
+
+}  // namespace
+}  // namespace fsdp2

@@ -1,0 +1,81 @@
+#include "plugin/wrap/planner.hpp"
+
+#include "adapters/config.hpp"
+#include "helpers.hpp"
+
+namespace fsdp2 {
+namespace {
+
+using test::error_of;
+using test::small_model;
+using test::TreeBuilder;
+
+TEST(Planner, FromTomlToAPlan) {
+  const TreeBuilder model = small_model();
+  const Config config =
+      load_config_text("[fsdp]\nwrap.policy = 'transformer'\nwrap.layer_classes = ['Block']\n", "t.toml");
+  const Plan plan = make_plan(model.tree(), config, 2);
+  ASSERT_EQ(plan.units.size(), 3U);
+  EXPECT_EQ(plan.units[0].path, "layers.0");
+  EXPECT_EQ(plan.units[0].parent, 2U);
+  EXPECT_EQ(plan.units[2].path, "");
+  EXPECT_FALSE(plan.units[2].reshard_after_forward);
+  EXPECT_EQ(parameter_bytes(plan), 4 * (80 + 2 * 280 + 90));
+  EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
+}
+
+TEST(Planner, EveryElementBelongsToExactlyOneRank) {
+  const TreeBuilder model = small_model();
+  Fsdp2Options options;
+  options.wrap.policy = WrapPolicy::kEvery;
+  for (const int64_t world : {1, 2, 3, 4, 7, 64}) {
+    const Plan plan = make_plan(model.tree(), options, world);
+    for (const PlannedUnit& unit : plan.units) {
+      for (const PlannedParameter& parameter : unit.parameters) {
+        int64_t next = 0;
+        for (int64_t rank = 0; rank < world; ++rank) {
+          const ShardRange range = shard_range(unit, parameter, rank);
+          EXPECT_EQ(range.begin, range.begin == range.end ? range.begin : next);
+          EXPECT_EQ(numel(shard_shape(parameter, range)), range.end - range.begin);
+          next += range.end - range.begin;
+        }
+        EXPECT_EQ(next, numel(parameter.shape)) << parameter.name << ", " << world << " ranks";
+      }
+    }
+  }
+}
+
+TEST(Planner, OneRank) {
+  const Plan plan = make_plan(small_model().tree(), Fsdp2Options{}, 1);
+  EXPECT_EQ(plan.mesh, (Mesh{1, 1}));
+  EXPECT_EQ(plan.units.size(), 1U);
+}
+
+TEST(Planner, AClassThatIsNotThereIsReportedWhereItWasWritten) {
+  const Config config =
+      load_config_text("[fsdp]\nwrap.policy = 'transformer'\nwrap.layer_classes = ['Blok']\n", "t.toml");
+  const Error error = error_of([&] { make_plan(small_model().tree(), config, 2); });
+  EXPECT_STREQ(error.what(),
+               "t.toml:3:22: no module has the class `Blok`; the model has Block (2), Embedding (1), Linear (5), Model "
+               "(1), ModuleList (1); did you mean `Block`?");
+  EXPECT_EQ(error.details().line, 3);
+  EXPECT_EQ(error.details().nearest, "Block");
+}
+
+TEST(Planner, NotesOfTheVisitorAreInThePlan) {
+  TreeBuilder model = small_model();
+  model.tie(0, model.tree().modules.size() - 1, "tied");
+  Fsdp2Options options;
+  options.wrap.policy = WrapPolicy::kEvery;
+  EXPECT_EQ(make_plan(model.tree(), options, 2).notes.size(), 1U);
+}
+
+TEST(Planner, RefusesWhatIsNotBuilt) {
+  Fsdp2Options options;
+  options.version = 1;
+  EXPECT_EQ(error_of([&] { make_plan(small_model().tree(), options, 2); }).details().key, "version");
+  EXPECT_EQ(error_of([&] { make_plan(small_model().tree(), Fsdp2Options{}, 0); }).code(), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdp2

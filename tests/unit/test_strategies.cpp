@@ -1,0 +1,96 @@
+#include "helpers.hpp"
+#include "registry/registry.hpp"
+
+namespace fsdp2 {
+namespace {
+
+using test::error_of;
+using test::TreeBuilder;
+
+struct Model {
+  TreeBuilder builder;
+  std::vector<SelectedUnit> units;
+};
+
+Model two_units() {
+  Model model;
+  const size_t block = model.builder.module(0, "block", "Block");
+  const size_t weight = model.builder.parameter(block, "weight", {8, 4});
+  model.builder.tie(weight, block, "alias");
+  model.builder.parameter(0, "scale", {16}, DType::kBFloat16, false);
+  model.units = {{block, 1, {0}}, {0, std::nullopt, {1}}};
+  return model;
+}
+
+Plan plan_of(const Model& model, const char* name, Mesh mesh, const Fsdp2Options& options = {}) {
+  return find_strategy(name).make(model.builder.tree(), model.units, mesh, options);
+}
+
+std::vector<bool> reshards(const Plan& plan) {
+  std::vector<bool> list;
+  for (const PlannedUnit& unit : plan.units) list.push_back(unit.reshard_after_forward);
+  return list;
+}
+
+TEST(Registry, NamesAndLookup) {
+  ASSERT_EQ(strategies().size(), 3U);
+  EXPECT_EQ(strategies()[0].name, "fsdp2.full_shard");
+  EXPECT_EQ(strategies()[1].name, "fsdp2.shard_grad_op");
+  EXPECT_EQ(strategies()[2].name, "fsdp2.no_shard");
+  const Error error = error_of([] { find_strategy("fsdp2.fullshard"); });
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_STREQ(error.what(),
+               "no strategy is called `fsdp2.fullshard`; there are \"fsdp2.full_shard\", \"fsdp2.shard_grad_op\", "
+               "\"fsdp2.no_shard\"; did you mean `fsdp2.full_shard`?");
+}
+
+TEST(Strategies, FullShard) {
+  Fsdp2Options options;
+  options.debug = {0, true, 7};
+  const Plan plan = plan_of(two_units(), "fsdp2.full_shard", {1, 2}, options);
+  EXPECT_EQ(plan.strategy, "fsdp2.full_shard");
+  EXPECT_EQ(plan.layout, "ragged");
+  EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
+  EXPECT_TRUE(plan.force_collectives);
+  EXPECT_EQ(plan.timeout_s, 7);
+  EXPECT_EQ(reshards(plan), (std::vector<bool>{true, false}));
+  const PlannedUnit block{
+      "block", "Block", 1, true, {{DType::kFloat32, true, 16, 32}}, {{"block.weight", {"block.alias"}, {8, 4}, 0, 0}}};
+  EXPECT_EQ(plan.units[0], block);
+  const PlannedUnit root{"", "Model", {}, false, {{DType::kBFloat16, false, 8, 16}}, {{"scale", {}, {16}, 0, 0}}};
+  EXPECT_EQ(plan.units[1], root);
+}
+
+TEST(Strategies, TrueReshardsTheRootToo) {
+  Fsdp2Options options;
+  options.reshard_after_forward = true;
+  EXPECT_EQ(reshards(plan_of(two_units(), "fsdp2.full_shard", {1, 2}, options)), (std::vector<bool>{true, true}));
+}
+
+TEST(Strategies, ShardGradOpKeeps) {
+  const Plan plan = plan_of(two_units(), "fsdp2.shard_grad_op", {1, 2});
+  EXPECT_EQ(reshards(plan), (std::vector<bool>{false, false}));
+  EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
+}
+
+TEST(Strategies, NoShardReplicates) {
+  const Plan plan = plan_of(two_units(), "fsdp2.no_shard", {1, 4});
+  EXPECT_EQ(plan.mesh, (Mesh{4, 1}));
+  EXPECT_EQ(reshards(plan), (std::vector<bool>{false, false}));
+  EXPECT_EQ(plan.units[0].buffers[0].part, 32);
+}
+
+TEST(Strategies, AParameterWithoutDimensionsIsRefused) {
+  Model model;
+  model.builder.parameter(0, "temperature", {});
+  model.units = {{0, std::nullopt, {0}}};
+  const Error error = error_of([&] { plan_of(model, "fsdp2.full_shard", {1, 2}); });
+  EXPECT_STREQ(
+      error.what(),
+      "parameter `temperature` has no dimensions and cannot be cut: make it a tensor of one dimension with one "
+      "element");
+  EXPECT_EQ(error.details().parameter, "temperature");
+}
+
+}  // namespace
+}  // namespace fsdp2
