@@ -1,5 +1,5 @@
-// The transport between ranks, as the engine sees it. One small interface; plugin/engine/c10d_communicator has the answer
-// for Gloo and NCCL.
+// The transport between ranks, as the engine sees it. One small interface; plugin/engine/c10d_communicator has the
+// answer for Gloo and NCCL.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,8 +18,8 @@ class Request {
   virtual void wait() = 0;
 };
 
-/// Every start is collective: all ranks call it in the same order with tensors of equal size. Tensors are contiguous and
-/// must live until wait() returned. Starts throw fsdp2::Error (kCommunication) as wait() does.
+/// Every start is collective: all ranks call it in the same order with tensors of equal size. Tensors are contiguous
+/// and must live until wait() returned. Starts throw fsdp2::Error (kCommunication) as wait() does.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -32,8 +32,8 @@ class FlatBuffer {
   /// Frees the memory under whole(). Nothing to do where the shard is the whole.
   void free();
 
-  /// A tensor of that shape over elements [offset, offset + numel) of `base`, with its own version counter: not a view, so
-  /// it may be a leaf and `zero_grad` may detach it.
+  /// A tensor of that shape over elements [offset, offset + numel) of `base`, with its own version counter: not a view,
+  /// so it may be a leaf and `zero_grad` may detach it.
   static at::Tensor alias(const at::Tensor& base, int64_t offset, at::IntArrayRef shape);
 
  private:

@@ -11,7 +11,15 @@ struct MemoryPool::Block {
 };
 
 MemoryPool::~MemoryPool() {
+  close();
+}
+
+void MemoryPool::close() {
+  std::lock_guard lock(mutex_);
   for (auto& [bytes, data] : unused_) c10::free_cpu(data);
+  unused_.clear();
+  unused_bytes_ = 0;
+  keep_bytes_ = 0;
 }
 
 c10::DataPtr MemoryPool::allocate(size_t bytes) {

@@ -23,6 +23,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   /// Uninitialised memory of at least `bytes`, aligned as LibTorch aligns. Throws c10::Error when there is none.
   [[nodiscard]] c10::DataPtr allocate(size_t bytes);
 
+  /// Frees what is unused and keeps nothing from now on.
+  void close();
+
  private:
   struct Block;
   static void give_back(void* context);

@@ -17,8 +17,8 @@ class Unit;
 struct Runtime : std::enable_shared_from_this<Runtime> {
   Runtime(std::shared_ptr<Communicator> communicator, std::shared_ptr<MemoryPool> pool, const Plan& plan);
 
-  /// Called by each unit's pre-backward: the first one of a backward pass queues finish_backward() for its end, and drops
-  /// what a pass that threw has left behind.
+  /// Called by each unit's pre-backward: the first one of a backward pass queues finish_backward() for its end, and
+  /// drops what a pass that threw has left behind.
   void enter_backward();
 
   void count_unsharded(int64_t bytes);
@@ -26,8 +26,8 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<MemoryPool> pool;
   Mesh mesh;
-  bool gathers;    // whether parameters are cut over ranks
-  bool reduces;    // whether gradients are summed over ranks
+  bool gathers;  // whether parameters are cut over ranks
+  bool reduces;  // whether gradients are summed over ranks
   bool detached = false;
   Statistics statistics;
   std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last

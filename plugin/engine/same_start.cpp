@@ -13,8 +13,8 @@
 namespace fsdp2 {
 namespace {
 
-// FNV-1a over 8-byte words in four independent lanes: as fast as memory, and any changed bit changes the result. Not meant
-// against an adversary.
+// FNV-1a over 8-byte words in four independent lanes: as fast as memory, and any changed bit changes the result. Not
+// meant against an adversary.
 uint64_t hash_bytes(const char* data, size_t bytes) {
   constexpr uint64_t kPrime = 0x100000001b3;
   std::array<uint64_t, 4> lanes{0xcbf29ce484222325, 0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9};
@@ -30,32 +30,34 @@ uint64_t hash_bytes(const char* data, size_t bytes) {
   return hash;
 }
 
-// [ranks, values.size()], every rank's values.
-at::Tensor gather(Communicator& communicator, const std::vector<int64_t>& values, c10::Device device) {
-  const auto count = static_cast<int64_t>(values.size());
+// Every rank's values, rank after rank.
+std::vector<int64_t> gather(Communicator& communicator, const std::vector<int64_t>& values, c10::Device device) {
   at::Tensor own = at::tensor(values, at::kLong).to(device);
-  at::Tensor all = at::empty({communicator.size() * count}, own.options());
+  at::Tensor all = at::empty({communicator.size() * own.numel()}, own.options());
   communicator.all_gather(all, own)->wait();
-  return all.cpu().view({communicator.size(), count});
+  all = all.cpu();
+  const auto* data = all.const_data_ptr<int64_t>();
+  return {data, data + all.numel()};
 }
 
 }  // namespace
 
-void check_same_start(Communicator& communicator, const std::string& description,
-                      const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors) {
+void check_same_start(Communicator& communicator, const std::string& description, const std::vector<std::string>& names,
+                      const std::vector<at::Tensor>& tensors) {
   if (communicator.size() == 1 || tensors.empty()) return;
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   const c10::Device device = tensors.front().device();
 
-  const at::Tensor models =
+  const auto ranks = static_cast<size_t>(communicator.size());
+  const auto models =
       gather(communicator, {static_cast<int64_t>(hash_bytes(description.data(), description.size()))}, device);
-  for (int64_t rank = 1; rank < communicator.size(); ++rank) {
-    if (models[rank][0].equal(models[0][0])) continue;
+  for (size_t rank = 1; rank < ranks; ++rank) {
+    if (models[rank] == models[0]) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 "rank " + std::to_string(rank) + " has another model or other options than rank 0 (names, shapes, " +
                     "trainable flags or the plan differ); give every rank the same module and configuration",
-                {.rank = rank});
+                {.rank = static_cast<int64_t>(rank)});
   }
 
   std::vector<int64_t> hashes;
@@ -63,15 +65,14 @@ void check_same_start(Communicator& communicator, const std::string& description
     const at::Tensor host = tensor.detach().cpu();
     hashes.push_back(static_cast<int64_t>(hash_bytes(static_cast<const char*>(host.const_data_ptr()), host.nbytes())));
   }
-  const at::Tensor weights = gather(communicator, hashes, device);
+  const auto weights = gather(communicator, hashes, device);
   for (size_t i = 0; i < names.size(); ++i) {
-    for (int64_t rank = 1; rank < communicator.size(); ++rank) {
-      const auto column = static_cast<int64_t>(i);
-      if (weights[rank][column].equal(weights[0][column])) continue;
+    for (size_t rank = 1; rank < ranks; ++rank) {
+      if (weights[rank * names.size() + i] == weights[i]) continue;
       throw Error(ErrorCode::kFailedPrecondition,
                   "rank " + std::to_string(rank) + " holds other values than rank 0 in parameter `" + names[i] +
                       "`; load the same weights on every rank before sharding",
-                  {.parameter = names[i], .rank = rank});
+                  {.parameter = names[i], .rank = static_cast<int64_t>(rank)});
     }
   }
 }

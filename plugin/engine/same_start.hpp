@@ -10,9 +10,9 @@
 namespace fsdp2 {
 
 /// `description` is text that must be equal on all ranks (names, shapes, the plan). Throws the same fsdp2::Error
-/// (kFailedPrecondition) on every rank, naming a rank that differs from rank 0 and, for weights, the first parameter that
-/// does. Two all-gathers of a few bytes a parameter. Nothing to do for one rank.
-void check_same_start(Communicator& communicator, const std::string& description,
-                      const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors);
+/// (kFailedPrecondition) on every rank, naming a rank that differs from rank 0 and, for weights, the first parameter
+/// that does. Two all-gathers of a few bytes a parameter. Nothing to do for one rank.
+void check_same_start(Communicator& communicator, const std::string& description, const std::vector<std::string>& names,
+                      const std::vector<at::Tensor>& tensors);
 
 }  // namespace fsdp2

@@ -8,8 +8,8 @@ namespace fsdp2 {
 /// Calls `visit` for each defined tensor in `value`.
 void for_each_tensor(const c10::IValue& value, c10::function_ref<void(const at::Tensor&)> visit);
 
-/// The same value with each defined tensor replaced by what `replace` returns for it. Containers are rebuilt only where a
-/// tensor in them changed, so an untouched list keeps its identity.
+/// The same value with each defined tensor replaced by what `replace` returns for it. Containers are rebuilt only where
+/// a tensor in them changed, so an untouched list keeps its identity.
 c10::IValue replace_tensors(const c10::IValue& value, c10::function_ref<at::Tensor(const at::Tensor&)> replace);
 
 }  // namespace fsdp2

@@ -4,7 +4,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "registry/error.hpp"
 
@@ -18,20 +17,26 @@ bool Unit::is_whole() const {
   return std::all_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return b.is_whole(); });
 }
 
-bool Unit::was_written() const {
-  return marked_written_ || std::any_of(parameters_.begin(), parameters_.end(), [](const UnitParameter& p) {
-           return p.shard._version() != p.version;
-         });
+bool Unit::has_gradients() const {
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const UnitParameter& p) { return p.shard.grad().defined(); });
 }
 
-void Unit::note_versions() {
-  for (UnitParameter& p : parameters_) {
-    const auto version = p.shard._version();
-    // The full tensor changes with the shard, so autograd must refuse a backward that saved the old values, as it would
-    // for an unsharded parameter. The gather itself changes no value and is not counted.
-    if (version != p.version || marked_written_) torch::autograd::impl::bump_version(p.unsharded);
-    p.version = version;
-  }
+bool Unit::was_written() const {
+  return marked_written_ || std::any_of(parameters_.begin(), parameters_.end(),
+                                        [](const UnitParameter& p) { return p.shard._version() != p.version; });
+}
+
+// Some of LibTorch's optimizers (SGD) write through `data()`, which no version counter sees. An optimizer writes only
+// where there is a gradient, so a unit that was gathered while gradients were pending, or has some now, may have been
+// stepped.
+bool Unit::may_have_been_stepped() const {
+  return gathered_with_gradients_ || has_gradients();
+}
+
+void Unit::note_gather() {
+  for (UnitParameter& p : parameters_) p.version = p.shard._version();
+  gathered_with_gradients_ = has_gradients();
   marked_written_ = false;
 }
 
@@ -82,16 +87,17 @@ void Unit::gather() {
   });
 }
 
-void Unit::unshard() {
+void Unit::unshard(bool for_forward) {
   // Written tensors are never inference tensors, whatever mode the host is in: training may follow.
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   check_shards();
-  const bool whole = is_whole();
-  const bool stale = whole && runtime_->gathers && was_written();
-  note_versions();
+  const bool stale = runtime_->gathers && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
   if (stale) ++runtime_->statistics.stale_gathers;
-  if (runtime_->gathers && (!whole || stale)) gather();
+  if (runtime_->gathers && (!is_whole() || stale)) {
+    gather();
+    note_gather();
+  }
   for (UnitParameter& p : parameters_) {
     if (p.unsharded.requires_grad() != p.shard.requires_grad()) p.unsharded.set_requires_grad(p.shard.requires_grad());
   }
@@ -116,7 +122,7 @@ void Unit::open() {
     throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
   }
   if (open_calls_ == 0) {
-    unshard();
+    unshard(/*for_forward=*/true);
     for (const UnitParameter& p : parameters_) {
       for (const Slot& slot : p.slots) slot.put(p.unsharded);
     }
@@ -139,7 +145,8 @@ void Unit::abandon_call() noexcept {
 void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   if (at::GradMode::is_enabled()) {
     throw Error(ErrorCode::kUnsupported,
-                title() + ": backward with create_graph = true is not supported on a sharded module (its gradients are " +
+                title() +
+                    ": backward with create_graph = true is not supported on a sharded module (its gradients are " +
                     "reduced over ranks outside of autograd); call backward without create_graph",
                 {.module = path_});
   }
@@ -150,7 +157,7 @@ void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   }
   runtime_->enter_backward();
   if (call->in_backward) return;
-  unshard();
+  unshard(/*for_forward=*/false);
   call->in_backward = true;
   ++open_backwards_;
   calls_in_backward_.push_back(call);
@@ -188,14 +195,15 @@ void Unit::abandon_backward() {
 void Unit::detach() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
-  unshard();
+  unshard(/*for_forward=*/true);
   for (UnitParameter& p : parameters_) {
     // A storage of its own for each: a saved file must not carry the whole buffer once a parameter.
     const at::Tensor plain = p.unsharded.detach().clone().set_requires_grad(p.shard.requires_grad());
     for (const Slot& slot : p.slots) slot.put(plain);
-    p.slots.clear();
   }
   reshard();
+  parameters_.clear();
+  buffers_.clear();
 }
 
 }  // namespace fsdp2

@@ -26,12 +26,12 @@ struct Slot {
 struct UnitParameter {
   std::string name;
   size_t buffer = 0;
-  int64_t offset = 0;     // elements from the start of the whole buffer
-  at::Tensor shard;       // the leaf that the optimizer steps; what the slots hold at rest
+  int64_t offset = 0;        // elements from the start of the whole buffer
+  at::Tensor shard;          // the leaf that the optimizer steps; what the slots hold at rest
   int64_t shard_offset = 0;  // elements from the start of the shard's buffer
-  at::Tensor unsharded;   // the leaf that the unit computes with; has memory only while the unit is whole
+  at::Tensor unsharded;      // the leaf that the unit computes with; has memory only while the unit is whole
   std::vector<Slot> slots;
-  uint32_t version = 0;   // of `shard` when it was gathered last
+  uint32_t version = 0;  // of `shard` when it was gathered last
 };
 
 /// Bytes of originals and shards that are alive while a module is cut.
@@ -54,9 +54,10 @@ struct RecordedCall {
 /// *kept* (between calls of a unit that does not reshard, and during backward: memory, but slots hold shards).
 class Unit : public std::enable_shared_from_this<Unit> {
  public:
-  /// Takes shards of the tensors in `slots` (one list a planned parameter), puts them into the slots and lets go of each
-  /// original as soon as it is cut. Local.
-  Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots, WrapMeter& meter);
+  /// Takes shards of the tensors in `slots` (one list a planned parameter), puts them into the slots and lets go of
+  /// each original as soon as it is cut. Local.
+  Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots,
+       WrapMeter& meter);
 
   /// "" for the root.
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -89,12 +90,14 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void detach();
 
  private:
-  void unshard();
+  void unshard(bool for_forward);
   void reshard();
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool was_written() const;
   void gather();
-  void note_versions();
+  [[nodiscard]] bool has_gradients() const;
+  [[nodiscard]] bool may_have_been_stepped() const;
+  void note_gather();
   void check_shards() const;
   void close_backward_calls();
   void cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter);
@@ -115,6 +118,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   int open_calls_ = 0;
   int open_backwards_ = 0;
   bool marked_written_ = false;
+  bool gathered_with_gradients_ = false;
 };
 
 }  // namespace fsdp2

@@ -26,8 +26,8 @@ struct PostBackwardNode : autograd::Node {
   std::string name() const override { return "Fsdp2PostBackward"; }
 };
 
-// Sits on the nodes behind a call's outputs, not on the output tensors: a hook on a tensor is lost when the caller changes
-// the tensor in place.
+// Sits on the nodes behind a call's outputs, not on the output tensors: a hook on a tensor is lost when the caller
+// changes the tensor in place.
 struct PreBackwardHook : autograd::FunctionPreHook {
   std::shared_ptr<RecordedCall> call;
 

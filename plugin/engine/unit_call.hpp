@@ -12,8 +12,8 @@
 
 namespace fsdp2 {
 
-/// Opened before the call's first operation and closed after its last. Travels through the TorchScript graph as a value:
-/// when the call throws, the interpreter drops it and the destructor puts the unit back to rest.
+/// Opened before the call's first operation and closed after its last. Travels through the TorchScript graph as a
+/// value: when the call throws, the interpreter drops it and the destructor puts the unit back to rest.
 class UnitCall : public torch::CustomClassHolder {
  public:
   /// Opens the unit (collective).
@@ -22,9 +22,9 @@ class UnitCall : public torch::CustomClassHolder {
   UnitCall(const UnitCall&) = delete;
   UnitCall& operator=(const UnitCall&) = delete;
 
-  /// `inputs` is the tuple of the call's inputs; returns the tuple to compute with. Inputs that need gradients go through
-  /// a node whose backward is the unit's post-backward. `written` lists the positions of inputs that the call may change
-  /// in place.
+  /// `inputs` is the tuple of the call's inputs; returns the tuple to compute with. Inputs that need gradients go
+  /// through a node whose backward is the unit's post-backward. `written` lists the positions of inputs that the call
+  /// may change in place.
   c10::IValue begin(c10::IValue inputs, std::span<const int64_t> written);
 
   /// Hooks the unit's pre-backward to the nodes behind `outputs`, closes the unit.

@@ -11,9 +11,8 @@ void Unit::reduce_gradients() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   for (size_t b = 0; b < buffers_.size(); ++b) {
-    const bool any = std::any_of(parameters_.begin(), parameters_.end(), [&](const UnitParameter& p) {
-      return p.buffer == b && p.unsharded.grad().defined();
-    });
+    const bool any = std::any_of(parameters_.begin(), parameters_.end(),
+                                 [&](const UnitParameter& p) { return p.buffer == b && p.unsharded.grad().defined(); });
     if (any) reduce_buffer(b);
   }
 }

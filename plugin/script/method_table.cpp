@@ -41,12 +41,10 @@ void remove_methods(c10::ClassType& type) {
   for (const Function* method : present) type.unsafeRemoveMethod(method->name());
 }
 
-ReplacedClass& enter(Table& table, const c10::ClassTypePtr& type) {
-  auto [found, is_new] = table.classes.try_emplace(type.get());
-  if (is_new) {
-    for (Function* method : type->methods()) found->second.methods.push_back({method, {}});
-  }
-  return found->second;
+ReplacedClass describe(const c10::ClassType& type) {
+  ReplacedClass result;
+  for (Function* method : type.methods()) result.methods.push_back({method, {}});
+  return result;
 }
 
 void install(const c10::ClassTypePtr& type, const ReplacedClass& replaced) {
@@ -66,11 +64,14 @@ MethodReplacement::MethodReplacement(std::vector<c10::ClassTypePtr> classes,
                                      const std::set<const c10::ClassType*>& unit_classes)
     : classes_(std::move(classes)) {
   std::lock_guard lock(table().mutex);
-  // Analysis reads callees, so it comes before any method is replaced. Where an engine has replaced some already, their
-  // operators make it more careful than needed, never less.
+  // First everything that may fail, on a copy. Analysis reads callees, so it comes before any method is replaced; where
+  // an engine has replaced some already, their operators write to nothing that it would count.
+  std::map<const c10::ClassType*, ReplacedClass> updated;
   bool changes = false;
   for (const auto& type : classes_) {
-    ReplacedClass& replaced = enter(table(), type);
+    const auto known = table().classes.find(type.get());
+    ReplacedClass& replaced = updated[type.get()];
+    replaced = known == table().classes.end() ? describe(*type) : known->second;
     changes |= replaced.engines++ == 0;
     if (!unit_classes.contains(type.get()) || replaced.is_unit_class) continue;
     changes = true;
@@ -79,6 +80,7 @@ MethodReplacement::MethodReplacement(std::vector<c10::ClassTypePtr> classes,
       if (!is_state_method(*method.original)) method.written_inputs = written_inputs(*method.original);
     }
   }
+  for (auto& [type, replaced] : updated) table().classes[type] = std::move(replaced);
   if (!changes) return;
   for (const auto& type : classes_) install(type, table().classes.at(type.get()));
 }

@@ -15,10 +15,10 @@ struct BoundTree {
   std::vector<std::vector<Slot>> slots;                          // one list a tree parameter, each place once
 };
 
-/// Reads names, shapes, ties and readers; changes nothing. Readers come from the graphs: whoever reads a parameter, itself
-/// or through a chain of submodules, in any of its methods.
-/// Throws fsdp2::Error (kUnsupported), naming the parameter, for tensors that cannot be cut: not contiguous, sparse,
-/// quantized, on the meta device, of an element type without a name here; and where parameters lie on several devices.
+/// Reads names, shapes, ties and readers; changes nothing. Readers come from the graphs: whoever reads a parameter,
+/// itself or through a chain of submodules, in any of its methods. Throws fsdp2::Error (kUnsupported), naming the
+/// parameter, for tensors that cannot be cut: not contiguous, sparse, quantized, on the meta device, of an element type
+/// without a name here; and where parameters lie on several devices.
 BoundTree read_module_tree(const torch::jit::Module& module);
 
 }  // namespace fsdp2

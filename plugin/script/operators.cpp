@@ -40,7 +40,8 @@ void refuse_save(Stack& stack) {
   const c10::IValue self = torch::jit::pop(stack);
   const std::string name = self.toObjectRef().type()->name()->qualifiedName();
   throw Error(ErrorCode::kFailedPrecondition,
-              "a module of class `" + name + "` cannot be saved, cloned or pickled while it is sharded: its parameters " +
+              "a module of class `" + name +
+                  "` cannot be saved, cloned or pickled while it is sharded: its parameters " +
                   "are shards and its methods hold operators that only the plugin has. Call engine_detach() (C++: " +
                   "Engine::detach()) on every rank first, then save the module");
 }
@@ -53,8 +54,8 @@ void register_operators() {
     // Conservative: the graph passes must neither drop, merge nor reorder them, nor move a read of an attribute across.
     constexpr auto kAlias = c10::AliasAnalysisKind::CONSERVATIVE;
     const auto add = [](const char* name, const char* arguments, void (*run)(Stack&)) {
-      torch::jit::registerOperator(
-          torch::jit::Operator(std::string(name) + arguments, [run](Stack& stack) { run(stack); }, kAlias));
+      torch::jit::registerOperator(torch::jit::Operator(
+          std::string(name) + arguments, [run](Stack& stack) { run(stack); }, kAlias));
     };
     add(kPreOperator, "(Any self, t inputs, int[] written) -> (t, Any)", &pre);
     add(kPostOperator, "(Any self, t outputs, Any call) -> t", &post);

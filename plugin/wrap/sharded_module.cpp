@@ -37,7 +37,8 @@ Binding bind(const Plan& plan, const BoundTree& bound) {
       ++bound_parameters;
     }
   }
-  TORCH_INTERNAL_ASSERT(bound_parameters == bound.tree.parameters.size(), "the plan does not cover every parameter once");
+  TORCH_INTERNAL_ASSERT(bound_parameters == bound.tree.parameters.size(),
+                        "the plan does not cover every parameter once");
   return binding;
 }
 
@@ -168,12 +169,13 @@ void ShardedModule::detach() {
   if (impl_->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
   for (const auto& unit : impl_->units) {
     if (unit->is_open()) {
-      throw Error(ErrorCode::kFailedPrecondition, "detach() inside a forward of the sharded module; " + unit->title() +
-                                                      " is running");
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "detach() inside a forward of the sharded module; " + unit->title() + " is running");
     }
   }
   for (const auto& unit : impl_->units) unit->detach();
   impl_->runtime->detached = true;
+  impl_->runtime->pool->close();
   impl_->detached = true;
   impl_->leave();
 }

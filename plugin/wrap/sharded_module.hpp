@@ -40,7 +40,7 @@ class ShardedModule {
   /// Gathers everything, gives the module its plain tensors and methods back. Collective. Fails if it ran before.
   void detach();
 
-  /// The sharded leaf tensors in plan order, each tied one once.
+  /// The sharded leaf tensors in plan order, each tied one once. None after detach().
   [[nodiscard]] std::vector<NamedTensor> parameters() const;
   [[nodiscard]] Statistics statistics() const;
   void reset_statistics();

@@ -16,8 +16,8 @@ def read(path):
     return lines[:-1], lines[-1]["summary"]
 
 
-def megabytes(count):
-    return f"{count / 1e6:.1f} MB"
+def mebibytes(count):
+    return f"{count / 2**20:.1f} MiB"
 
 
 def percent(score):
@@ -37,7 +37,7 @@ def main(plain_path, sharded_path):
     print(row("median step", *(f"{s['median_step_ms']:.0f} ms" for s in (plain_summary, sharded_summary))))
     for name, key in (("parameters at rest, a rank", "shard_bytes"), ("whole at most, a rank", "unsharded_peak_bytes"),
                       ("peak RSS over start, a rank", "peak_rss_over_start_bytes")):
-        worst = [megabytes(max(m[key] for m in s["memory"])) for s in (plain_summary, sharded_summary)]
+        worst = [mebibytes(max(m[key] for m in s["memory"])) for s in (plain_summary, sharded_summary)]
         print(row(name, *worst))
 
     gaps = [abs(a["loss"] - b["loss"]) for a, b in zip(plain, sharded, strict=True)]

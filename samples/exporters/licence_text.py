@@ -26,7 +26,7 @@ FAMILIES = {
 LINES = 2  # of a passage
 SHORTEST = 24  # shorter lines are headings and remainders
 HELD_OUT = 240
-TOKENS = 48
+TOKENS = 36
 
 
 def normal(line):

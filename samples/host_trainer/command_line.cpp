@@ -46,22 +46,29 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   ParsedCommandLine parsed;
   CommandLine& o = parsed.options;
   o.plugin = default_plugin();
-  CLI::App app("Trains a TorchScript module, sharded by the FSDP2 plugin.\n"
-               "Without --nproc it is one rank: of torchrun's or mpirun's, where RANK and WORLD_SIZE are set, or the only one.",
-               "fsdp2-train");
+  CLI::App app(
+      "Trains a TorchScript module, sharded by the FSDP2 plugin.\n"
+      "Without --nproc it is one rank: of torchrun's or mpirun's, where RANK and WORLD_SIZE are set, or the only one.",
+      "fsdp2-train");
   app.add_option("--config", o.config, "TOML with [model], [data], [train] and the plugin's [fsdp]")->required();
   app.add_option("--set", o.sets, "section.key=value; wins over the file; may be given again")
-      ->type_name("KEY=VALUE")->allow_extra_args(false);
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   app.add_option("--nproc", o.nproc,
                  "start N ranks on this machine; with --unsharded: how many ranks' batches the one process trains on; "
-                 "with --plan: the ranks to plan for")->type_name("N")->check(CLI::Range(1, 65536));
+                 "with --plan: the ranks to plan for")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
   app.add_option("--metrics", o.metrics, "write one JSON object a step to this file, and a summary")
-      ->type_name("FILE")->check(check_output);
-  app.add_option("--plugin", o.plugin, "libfsdp2_plugin.so; without it the one in ../lib beside this program")->type_name("FILE");
+      ->type_name("FILE")
+      ->check(check_output);
+  app.add_option("--plugin", o.plugin, "libfsdp2_plugin.so; without it the one in ../lib beside this program")
+      ->type_name("FILE");
   app.add_flag("--plan", o.plan, "print what each rank would hold, and stop");
   app.add_flag("--unsharded", o.unsharded, "train the plain module in one process, on the same global batches");
   app.add_option("--save", o.save, "write the trained module here, a plain TorchScript file")
-      ->type_name("FILE")->check(check_output);
+      ->type_name("FILE")
+      ->check(check_output);
   app.add_option("--backend", o.backend, "gloo or nccl; without it nccl where each rank has a GPU, else gloo")
       ->check(CLI::IsMember({"gloo", "nccl"}));
   try {

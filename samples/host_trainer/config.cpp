@@ -60,7 +60,8 @@ void merge(toml::table& into, toml::table&& from) {
       continue;
     }
     into.erase(key.str());  // the key of what wins says where it stands
-    std::move(value).visit([&, &key = key](auto&& node) { into.insert_or_assign(key, std::forward<decltype(node)>(node)); });
+    std::move(value).visit(
+        [&, &key = key](auto&& node) { into.insert_or_assign(key, std::forward<decltype(node)>(node)); });
   }
 }
 
@@ -72,7 +73,8 @@ class Reader {
       if (std::find(kSections.begin(), kSections.end(), name) == kSections.end())
         throw ConfigError(place_of(key.source()) + "unknown section [" + name + ']' + did_you_mean(name, kSections) +
                           " The sections are: " + join(kSections) + ".");
-      if (!value.is_table()) throw ConfigError(place_of(value.source()) + '"' + name + "\" must be a table, [" + name + "].");
+      if (!value.is_table())
+        throw ConfigError(place_of(value.source()) + '"' + name + "\" must be a table, [" + name + "].");
     }
   }
 
@@ -85,7 +87,8 @@ class Reader {
  private:
   Section section(const std::string& name, const Strings& keys) {
     const toml::table* table = root_.get_as<toml::table>(name);
-    if (!table) throw ConfigError(config_.path + ":1:1: the section [" + name + "] is missing. It knows: " + join(keys) + ".");
+    if (!table)
+      throw ConfigError(config_.path + ":1:1: the section [" + name + "] is missing. It knows: " + join(keys) + ".");
     Section section(*table, name, keys);
     for (const std::string& key : keys) config_.places[name + '.' + key] = section.place(key);
     return section;
@@ -112,7 +115,8 @@ class Reader {
   void data() {
     const Section s = section("data", kDataKeys);
     if (s.has("file") == s.has("synthetic"))
-      throw ConfigError(s.place("synthetic") + "[data] needs either \"file\", the path of a dict of tensors saved by "
+      throw ConfigError(s.place("synthetic") +
+                        "[data] needs either \"file\", the path of a dict of tensors saved by "
                         "torch.save, or \"synthetic = {vocab, sequence, samples}\"" +
                         (s.has("file") ? ", not both." : "."));
     config_.eval_file = file(s, "eval_file", "", false);
@@ -125,7 +129,8 @@ class Reader {
     if (!inputs) s.missing("inputs", "the names of the tensors that forward() takes, in order");
     config_.inputs = *inputs;
     const auto target = s.text("target");
-    if (!target && config_.loss != Loss::kCausalLm) s.missing("target", "the name of the tensor the loss compares with");
+    if (!target && config_.loss != Loss::kCausalLm)
+      s.missing("target", "the name of the tensor the loss compares with");
     config_.target = target.value_or(config_.inputs.front());
   }
 
@@ -133,7 +138,8 @@ class Reader {
     for (const char* key : {"inputs", "target", "eval_file"})
       if (data.has(key)) data.fail(key, "has no meaning with \"data.synthetic\".");
     if (config_.loss == Loss::kMse)
-      throw ConfigError(config_.place("train.loss") + "\"train.loss\" = \"mse\" needs real targets: synthetic data are tokens.");
+      throw ConfigError(config_.place("train.loss") +
+                        "\"train.loss\" = \"mse\" needs real targets: synthetic data are tokens.");
     for (const std::string& key : kSyntheticKeys)
       if (!s.has(key)) s.missing(key, "an integer");
     config_.synthetic = Synthetic{*s.integer("vocab", 2), *s.integer("sequence", 2), *s.integer("samples", 1)};
@@ -144,7 +150,8 @@ class Reader {
     const auto loss = s.choice("loss", kLosses);
     if (!loss) s.missing("loss", "one of " + join(kLosses));
     config_.loss = *loss == "mse" ? Loss::kMse : *loss == "causal_lm" ? Loss::kCausalLm : Loss::kCrossEntropy;
-    config_.optimizer = s.choice("optimizer", kOptimizers).value_or("adamw") == "sgd" ? Optimizer::kSgd : Optimizer::kAdamW;
+    config_.optimizer =
+        s.choice("optimizer", kOptimizers).value_or("adamw") == "sgd" ? Optimizer::kSgd : Optimizer::kAdamW;
     config_.lr = s.number("lr").value_or(1e-3);
     config_.weight_decay = s.number("weight_decay").value_or(0);
     config_.momentum = s.number("momentum").value_or(0);

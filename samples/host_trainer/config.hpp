@@ -46,7 +46,8 @@ struct Config {
   [[nodiscard]] const std::string& place(const std::string& key) const { return places.at(key); }
 };
 
-/// Paths in the file are relative to its folder. `sets` are "section.key=value" and win over the file. Throws ConfigError.
+/// Paths in the file are relative to its folder. `sets` are "section.key=value" and win over the file. Throws
+/// ConfigError.
 Config load_config(const std::string& path, const std::vector<std::string>& sets);
 
 }  // namespace trainer

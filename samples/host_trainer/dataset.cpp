@@ -24,8 +24,8 @@ c10::Dict<c10::IValue, c10::IValue> load_dict(const std::string& file, const std
   throw std::runtime_error(place + file + " is not a dict of tensors written by torch.save.");
 }
 
-at::Tensor tensor_named(const c10::Dict<c10::IValue, c10::IValue>& dict, const std::string& name, const std::string& file,
-                        const std::string& place) {
+at::Tensor tensor_named(const c10::Dict<c10::IValue, c10::IValue>& dict, const std::string& name,
+                        const std::string& file, const std::string& place) {
   std::vector<std::string> names;
   for (const auto& entry : dict) {
     if (!entry.key().isString()) continue;

@@ -12,7 +12,9 @@ namespace {
 /// Puts a module into eval mode for a while.
 class EvalMode {
  public:
-  explicit EvalMode(torch::jit::Module& module) : module_(module), was_training_(module.is_training()) { module_.eval(); }
+  explicit EvalMode(torch::jit::Module& module) : module_(module), was_training_(module.is_training()) {
+    module_.eval();
+  }
   ~EvalMode() { module_.train(was_training_); }
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;
@@ -43,7 +45,8 @@ Score evaluate(torch::jit::Module& module, const Dataset& data, const Config& co
     correct.right += part.right;
     correct.count += part.count;
   }
-  const auto sums = group.sum({loss, static_cast<double>(correct.right), static_cast<double>(correct.count)}, "the evaluation");
+  const auto sums =
+      group.sum({loss, static_cast<double>(correct.right), static_cast<double>(correct.count)}, "the evaluation");
   Score score{.loss = sums[0] / static_cast<double>(data.size()), .accuracy = std::nullopt};
   if (sums[2] > 0) score.accuracy = sums[1] / sums[2];
   return score;

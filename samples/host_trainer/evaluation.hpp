@@ -13,7 +13,8 @@ namespace trainer {
 /// Ranks share the samples out among them; each calls forward() equally often, since a sharded one is collective.
 Score evaluate(torch::jit::Module& module, const Dataset& data, const Config& config, RankGroup& group);
 
-/// The class of every sample, by a module that this process has whole. Empty where the output is not one class a sample.
+/// The class of every sample, by a module that this process has whole. Empty where the output is not one class a
+/// sample.
 std::vector<int64_t> predict(torch::jit::Module& module, const Dataset& data, const Config& config, at::Device device);
 
 }  // namespace trainer

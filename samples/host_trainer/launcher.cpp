@@ -53,7 +53,8 @@ std::string end_of(const Child& child) {
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
     const char* name = sigabbrev_np(number);
-    return "killed by signal " + std::to_string(number) + " (SIG" + (name ? name : "?") + ", " + strsignal(number) + ")";
+    return "killed by signal " + std::to_string(number) + " (SIG" + (name ? name : "?") + ", " + strsignal(number) +
+           ")";
   }
   if (!child.report.empty()) return child.report;
   return "exited with status " + std::to_string(WEXITSTATUS(status));
@@ -71,7 +72,8 @@ const Child& first_failure(const std::vector<Child>& children) {
 
 void explain(const Child& first, const std::vector<Child>& others) {
   const std::string text = end_of(first);
-  const bool same = others.size() > 1 && std::all_of(others.begin(), others.end(), [&](const Child& child) { return child.report == text; });
+  const bool same = others.size() > 1 &&
+                    std::all_of(others.begin(), others.end(), [&](const Child& child) { return child.report == text; });
   if (same) {
     std::fprintf(stderr, "fsdp2-train: %s\n  (all %zu ranks say the same)\n", text.c_str(), others.size());
     return;
@@ -110,7 +112,8 @@ int launch(int ranks, const std::function<void(const RankEnvironment&)>& body) {
       std::fprintf(stderr, "fsdp2-train: stopped by %s\n", strsignal(interrupted));
       return 128 + interrupted;
     }
-    const bool failed = std::any_of(children.list().begin(), children.list().end(), [](const Child& c) { return c.failed(); });
+    const bool failed =
+        std::any_of(children.list().begin(), children.list().end(), [](const Child& c) { return c.failed(); });
     if (failed && !deadline) deadline = Clock::now() + kGrace;
     if (deadline && Clock::now() >= *deadline && noticed.empty()) {
       noticed = children.list();

@@ -13,15 +13,17 @@ constexpr int64_t kIgnored = -100;
 std::pair<at::Tensor, at::Tensor> flatten(Loss kind, at::Tensor prediction, at::Tensor target) {
   if (kind == Loss::kCausalLm) {
     if (prediction.dim() != 3 || target.dim() != 2)
-      throw std::runtime_error("\"causal_lm\" needs an output of shape [batch, sequence, vocabulary] and targets of shape "
-                               "[batch, sequence]; they have " + std::to_string(prediction.dim()) + " and " +
-                               std::to_string(target.dim()) + " dimensions.");
+      throw std::runtime_error(
+          "\"causal_lm\" needs an output of shape [batch, sequence, vocabulary] and targets of shape "
+          "[batch, sequence]; they have " +
+          std::to_string(prediction.dim()) + " and " + std::to_string(target.dim()) + " dimensions.");
     prediction = prediction.slice(1, 0, -1);
     target = target.slice(1, 1);
   }
   if (prediction.dim() < 2 || prediction.numel() / prediction.size(-1) != target.numel())
-    throw std::runtime_error("the output of shape " + c10::str(prediction.sizes()) + " does not fit class targets of shape " +
-                             c10::str(target.sizes()) + ": it needs them and a last dimension of classes.");
+    throw std::runtime_error("the output of shape " + c10::str(prediction.sizes()) +
+                             " does not fit class targets of shape " + c10::str(target.sizes()) +
+                             ": it needs them and a last dimension of classes.");
   return {prediction.reshape({-1, prediction.size(-1)}), target.reshape({-1}).to(at::kLong)};
 }
 
@@ -29,7 +31,8 @@ std::pair<at::Tensor, at::Tensor> flatten(Loss kind, at::Tensor prediction, at::
 
 at::Tensor prediction_of(const c10::IValue& output) {
   if (output.isTensor()) return output.toTensor();
-  if (output.isTuple() && !output.toTupleRef().elements().empty()) return prediction_of(output.toTupleRef().elements()[0]);
+  if (output.isTuple() && !output.toTupleRef().elements().empty())
+    return prediction_of(output.toTupleRef().elements()[0]);
   if (output.isTensorList() && output.toTensorList().size() > 0) return output.toTensorList().get(0);
   if (output.isList() && !output.toListRef().empty()) return prediction_of(output.toListRef()[0]);
   if (output.isGenericDict() && output.toGenericDict().size() > 0) {
@@ -49,8 +52,8 @@ at::Tensor compute_loss(Loss kind, const at::Tensor& prediction, const at::Tenso
   }
   const auto [scores, classes] = flatten(kind, prediction, target);
   const bool narrow = scores.scalar_type() == at::kHalf || scores.scalar_type() == at::kBFloat16;
-  return torch::nn::functional::cross_entropy(
-      narrow ? scores.to(at::kFloat) : scores, classes, torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
+  return torch::nn::functional::cross_entropy(narrow ? scores.to(at::kFloat) : scores, classes,
+                                              torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
 }
 
 Correct count_correct(Loss kind, const at::Tensor& prediction, const at::Tensor& target) {

@@ -22,7 +22,9 @@ int64_t status_line(const std::string& name) {
 
 }  // namespace
 
-int64_t resident_bytes() { return status_line("VmRSS"); }
+int64_t resident_bytes() {
+  return status_line("VmRSS");
+}
 
 int64_t peak_resident_bytes() {
   if (const int64_t bytes = status_line("VmHWM")) return bytes;
@@ -31,13 +33,20 @@ int64_t peak_resident_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-void reset_peak_resident_bytes() { std::ofstream("/proc/self/clear_refs") << "5"; }
+void reset_peak_resident_bytes() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
 
 std::string format_bytes(int64_t bytes) {
-  if (bytes < 10'000) return fmt::format("{} B", bytes);
-  if (bytes < 10'000'000) return fmt::format("{:.1f} KB", static_cast<double>(bytes) / 1e3);
-  if (bytes < 10'000'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  const char* unit = "B";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {}", value, unit);
 }
 
 }  // namespace trainer

@@ -10,7 +10,7 @@ int64_t resident_bytes();
 int64_t peak_resident_bytes();
 void reset_peak_resident_bytes();
 
-/// "12.3 MB"
+/// "12.3 MiB"
 std::string format_bytes(int64_t bytes);
 
 }  // namespace trainer

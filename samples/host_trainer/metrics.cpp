@@ -27,7 +27,9 @@ void MetricsFile::step(const StepMetrics& m) {
         {"reduce_scatter_bytes", m.reduce_scatter_bytes}});
 }
 
-void MetricsFile::summary(const nlohmann::ordered_json& summary) { line({{"summary", summary}}); }
+void MetricsFile::summary(const nlohmann::ordered_json& summary) {
+  line({{"summary", summary}});
+}
 
 void MetricsFile::line(const nlohmann::ordered_json& object) {
   if (!file_.is_open()) return;
@@ -38,9 +40,9 @@ void MetricsFile::line(const nlohmann::ordered_json& object) {
 Progress::Progress(int64_t steps) : steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 void Progress::show(const StepMetrics& m) {
-  const std::string numbers = fmt::format("{:>{}}/{}  loss {:.4f}  {:.1f} samples/s  {}", m.step,
-                                          std::to_string(steps_).size(), steps_, m.loss, m.samples_per_s,
-                                          format_bytes(resident_bytes()));
+  const std::string numbers =
+      fmt::format("{:>{}}/{}  loss {:.4f}  {:.1f} samples/s  {}", m.step, std::to_string(steps_).size(), steps_, m.loss,
+                  m.samples_per_s, format_bytes(resident_bytes()));
   if (terminal_) {
     constexpr int64_t kWidth = 30;
     const auto done = static_cast<size_t>(kWidth * m.step / steps_);

@@ -12,7 +12,7 @@ struct RankEnvironment {
   int local_world = 1;  // on this machine
   std::string master_address = "127.0.0.1";
   uint16_t master_port = 0;
-  int listen_socket = -1;  // rank 0 of a launcher: bound already, so that nobody else can take the port
+  int listen_socket = -1;      // rank 0 of a launcher: bound already, so that nobody else can take the port
   bool store_is_kept = false;  // the launcher's agent keeps the store: every rank is a client
   std::string restart;         // the number of the attempt: keys of an earlier one may be left in the store
 };

@@ -59,7 +59,8 @@ bool use_nccl(const RankEnvironment& e, const std::string& backend) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   const bool enough = gpus > e.local_rank && gpus >= e.local_world;
   if (backend == "nccl") {
-    if (!kHasNccl) throw std::runtime_error("--backend nccl: this build has no NCCL; it was built without a CUDA toolkit.");
+    if (!kHasNccl)
+      throw std::runtime_error("--backend nccl: this build has no NCCL; it was built without a CUDA toolkit.");
     if (!enough)
       throw std::runtime_error("--backend nccl: every rank needs a GPU of its own; this machine shows " +
                                std::to_string(gpus) + " for " + std::to_string(e.local_world) + " ranks.");
@@ -109,6 +110,8 @@ std::vector<std::vector<int64_t>> RankGroup::gather(const std::vector<int64_t>& 
   return rows;
 }
 
-void RankGroup::barrier(const std::string& what) { sum({0}, what); }
+void RankGroup::barrier(const std::string& what) {
+  sum({0}, what);
+}
 
 }  // namespace trainer

@@ -1,4 +1,5 @@
-// The ranks of a job as this host sees them: its device, a c10d backend, and a few small collectives for numbers to print.
+// The ranks of a job as this host sees them: its device, a c10d backend, and a few small collectives for numbers to
+// print.
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -11,7 +12,8 @@ namespace trainer {
 
 class RankGroup {
  public:
-  /// Meets the other ranks. `backend` is "gloo", "nccl" or "": nccl where every rank of the machine has a GPU of its own.
+  /// Meets the other ranks. `backend` is "gloo", "nccl" or "": nccl where every rank of the machine has a GPU of its
+  /// own.
   RankGroup(const RankEnvironment& environment, const std::string& backend);
 
   [[nodiscard]] int rank() const { return environment_.rank; }

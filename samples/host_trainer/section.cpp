@@ -16,7 +16,13 @@ std::string describe(const toml::node& node) {
   if (node.is_array()) return "a list";
   node.visit([&](const auto& value) {
     if constexpr (toml::is_value<decltype(value)>) {
-      text << "the " << (node.is_integer() ? "integer" : node.is_floating_point() ? "number" : node.is_boolean() ? "boolean" : node.is_string() ? "string" : "date or time") << ' ';
+      text << "the "
+           << (node.is_integer()          ? "integer"
+               : node.is_floating_point() ? "number"
+               : node.is_boolean()        ? "boolean"
+               : node.is_string()         ? "string"
+                                          : "date or time")
+           << ' ';
       text << toml::node_view<const toml::node>(value);
     }
   });

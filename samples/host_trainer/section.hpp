@@ -1,10 +1,10 @@
 // Reads one TOML table: every wrong value is an error that says where it stands and what would be right.
 #pragma once
+#include <toml++/toml.h>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <toml++/toml.h>
 #include <vector>
 
 namespace trainer {
@@ -26,7 +26,8 @@ class Section {
   [[nodiscard]] bool has(const std::string& key) const { return table_.contains(key); }
   [[nodiscard]] std::optional<std::string> text(const std::string& key) const;
   /// One of `choices`.
-  [[nodiscard]] std::optional<std::string> choice(const std::string& key, const std::vector<std::string>& choices) const;
+  [[nodiscard]] std::optional<std::string> choice(const std::string& key,
+                                                  const std::vector<std::string>& choices) const;
   [[nodiscard]] std::optional<int64_t> integer(const std::string& key, int64_t least, int64_t most = INT64_MAX) const;
   /// Finite; at least 0.
   [[nodiscard]] std::optional<double> number(const std::string& key) const;

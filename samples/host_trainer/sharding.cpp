@@ -39,7 +39,9 @@ void Sharding::shard(torch::jit::Module& module, const RankGroup& group) {
   impl_->engine.emplace(impl_->plugin.shard(module, impl_->config, group.backend()));
 }
 
-std::vector<at::Tensor> Sharding::parameters() const { return impl_->engine->parameters(); }
+std::vector<at::Tensor> Sharding::parameters() const {
+  return impl_->engine->parameters();
+}
 
 ShardingCounters Sharding::counters() const {
   const fsdp2_statistics s = impl_->engine->statistics();
@@ -57,6 +59,8 @@ std::string Sharding::strategy() const {
   return plan.substr(0, plan.find('\n'));
 }
 
-void Sharding::detach() { impl_->engine->detach(); }
+void Sharding::detach() {
+  impl_->engine->detach();
+}
 
 }  // namespace trainer

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -52,15 +51,18 @@ nlohmann::ordered_json to_json(const Summary& s) {
 }
 
 std::string to_text(const Summary& s) {
-  std::string text = fmt::format("\n{} steps, loss {:.4f} -> {:.4f}", s.losses.size(), s.losses.front(), s.losses.back());
-  if (const double median = median_step_ms(s.step_ms); median > 0) text += fmt::format(", {:.1f} ms a step (median)", median);
+  std::string text =
+      fmt::format("\n{} steps, loss {:.4f} -> {:.4f}", s.losses.size(), s.losses.front(), s.losses.back());
+  if (const double median = median_step_ms(s.step_ms); median > 0)
+    text += fmt::format(", {:.1f} ms a step (median)", median);
   text += '\n';
   if (s.before && s.after) text += fmt::format("held out: {}  ->  {}\n", to_text(*s.before), to_text(*s.after));
-  text += fmt::format("{:<6}{:>22}{:>22}{:>22}\n", "rank", "parameters at rest", "whole at most", "peak RSS over start");
+  text +=
+      fmt::format("{:<6}{:>22}{:>22}{:>22}\n", "rank", "parameters at rest", "whole at most", "peak RSS over start");
   for (size_t rank = 0; rank < s.memory.size(); ++rank) {
     const RankMemory& m = s.memory[rank];
-    text += fmt::format("{:<6}{:>22}{:>22}{:>22}\n", rank, format_bytes(m.shard_bytes), format_bytes(m.unsharded_peak_bytes),
-                        format_bytes(m.peak_rss_over_start_bytes));
+    text += fmt::format("{:<6}{:>22}{:>22}{:>22}\n", rank, format_bytes(m.shard_bytes),
+                        format_bytes(m.unsharded_peak_bytes), format_bytes(m.peak_rss_over_start_bytes));
   }
   if (!s.saved_as.empty()) text += fmt::format("saved as {}, a plain TorchScript file\n", s.saved_as);
   if (!s.predictions.empty()) {

@@ -28,8 +28,9 @@ std::vector<at::Tensor> plain_parameters(const torch::jit::Module& module) {
 }
 
 int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
-                         [](int64_t sum, const at::Tensor& tensor) { return sum + static_cast<int64_t>(tensor.nbytes()); });
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0}, [](int64_t sum, const at::Tensor& tensor) {
+    return sum + static_cast<int64_t>(tensor.nbytes());
+  });
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Config& config, std::vector<at::Tensor> parameters) {
@@ -56,8 +57,8 @@ torch::jit::Module load_module(const Config& config, at::Device device) {
   try {
     return torch::jit::load(config.script, device);
   } catch (const c10::Error& e) {
-    throw std::runtime_error(config.place("model.script") + config.script + " is not a TorchScript module: " +
-                             e.what_without_backtrace());
+    throw std::runtime_error(config.place("model.script") + config.script +
+                             " is not a TorchScript module: " + e.what_without_backtrace());
   }
 }
 
@@ -75,7 +76,8 @@ Training::Training(const Config& config, const CommandLine& options, const RankE
 
 void Training::run() {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  at::set_num_threads(static_cast<int>(config_.threads ? config_.threads : std::max<int64_t>(1, cores / group_.local_world())));
+  at::set_num_threads(
+      static_cast<int>(config_.threads ? config_.threads : std::max<int64_t>(1, cores / group_.local_world())));
   torch::manual_seed(static_cast<uint64_t>(config_.seed + group_.rank()));
   load();
   evaluate(summary_.before, "before");

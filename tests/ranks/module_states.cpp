@@ -102,10 +102,14 @@ void run_before(RankContext& context, const std::string& model, const std::vecto
 }
 
 RANK_CASE(ModuleStates, ran_before_the_wrap) {
+  run_before(context, "ThreeLayers", {"Layer"}, odd_recipe());
+  run_before(context, "ThreeLayers_traced", {"Layer"}, odd_recipe());
+}
+RANK_CASE(ModuleStates, ran_before_the_wrap_with_attention) {
+  run_before(context, "AttentionModel", {"AttentionUnit"}, odd_recipe());
+}
+RANK_CASE(ModuleStates, ran_before_the_wrap_language_models) {
   Recipe recipe = odd_recipe();
-  run_before(context, "ThreeLayers", {"Layer"}, recipe);
-  run_before(context, "ThreeLayers_traced", {"Layer"}, recipe);
-  run_before(context, "AttentionModel", {"AttentionUnit"}, recipe);
   recipe.loss = next_token_loss;
   run_before(context, "lm_tied", {"Block"}, recipe);
   run_before(context, "hf_llama", {"LlamaDecoderLayer"}, recipe);
@@ -128,11 +132,19 @@ RANK_CASE(ModuleStates, sharded_again_after_detach) {
   expect_trains_like(context, module, units_of({"Layer"}), recipe, reference);
 }
 
+/// A copy with leaf parameters. (With gradients on, deepcopy gives parameters whose graph leads to the originals.)
+torch::jit::Module copy_of(const torch::jit::Module& module) {
+  const at::NoGradGuard guard;
+  torch::jit::Module copy = module.deepcopy();
+  for (const at::Tensor& parameter : copy.parameters()) parameter.requires_grad_(true);
+  return copy;
+}
+
 /// Copies and other instances of the same classes, made before and after the wrap, run as if nothing had happened.
 RANK_CASE(ModuleStates, copies_and_other_instances) {
   const at::Tensor x = odd_input(0, context.rank());
   auto module = load(context, "ThreeLayers");
-  auto twin = module.deepcopy();
+  auto twin = copy_of(module);
   auto other = load(context, "ThreeLayers");
   other.forward({x});
   const at::Tensor wanted = twin.forward({x}).toTensor().detach();

@@ -39,7 +39,7 @@ void train_twenty_steps(RankContext& context, const LanguageModel& model, const 
   }
   ASSERT_GT(moved, 1e-3) << "the recipe does not train at all";
   Tolerance tolerance;
-  tolerance.noise = elements_of_noise(load(context, model.file), recipe, context.world());
+  tolerance.noise = elements_of_noise(context, model.file, recipe);
   EXPECT_EQ(!tolerance.noise.empty(),
             model.file.find("gpt2") != std::string::npos || model.file.find("bert") != std::string::npos)
       << "only models with key biases have elements without a true gradient";
@@ -82,13 +82,13 @@ const bool added = [] {
           [model, strategy](RankContext& context) {
             train_twenty_steps(context, model, strategy, Optimizer::kMomentum);
           },
-          {2, 4}, 120);
+          {2, 4}, 180);
     }
     // The optimizer sees nothing of the strategy: one is enough.
     add_case(
         __FILE__, __LINE__, "ParityLosses", model.file + "_full_shard_adamw",
         [model](RankContext& context) { train_twenty_steps(context, model, "full_shard", Optimizer::kAdamW); }, {2, 4},
-        120);
+        180);
   }
   return true;
 }();

@@ -7,9 +7,9 @@
 namespace fsdp2::testing {
 namespace {
 
-Sharding linears() {
+Sharding units_of(std::vector<std::string> classes) {
   Sharding sharding;
-  sharding.classes = {"Linear", "Embedding"};
+  sharding.classes = std::move(classes);
   return sharding;
 }
 
@@ -61,11 +61,11 @@ RANK_CASE_ON(ReportedTies, pair_in_the_root, 1, 2) {
   tied_pair(context, with({}, true));
 }
 RANK_CASE_ON(ReportedTies, pair_over_two_units, 1, 2) {
-  tied_pair(context, linears());
-  tied_pair(context, with(linears(), true));
+  tied_pair(context, units_of({"Linear"}));
+  tied_pair(context, with(units_of({"Linear"}), true));
 }
 RANK_CASE_ON(ReportedTies, pair_kept_after_forward, 1, 2) {
-  Sharding sharding = linears();
+  Sharding sharding = units_of({"Linear"});
   sharding.strategy = "shard_grad_op";
   tied_pair(context, sharding);
 }
@@ -126,8 +126,8 @@ RANK_CASE_ON(ReportedTies, uneven_table_in_the_root, 2, 4) {
   tied_table(context, with({}, true), false);
 }
 RANK_CASE_ON(ReportedTies, uneven_table_over_two_units, 2, 4) {
-  tied_table(context, linears(), true);
-  tied_table(context, with(linears(), true), true);
+  tied_table(context, units_of({"Embedding", "Linear"}), true);
+  tied_table(context, with(units_of({"Embedding", "Linear"}), true), true);
 }
 
 }  // namespace

@@ -19,18 +19,20 @@ void expect_equal(const at::Tensor& own, const at::Tensor& wanted) {
   EXPECT_LE((own - wanted).abs().max().item<double>(), 2e-5);
 }
 
-/// Backward, a forward without gradients, the optimizer's step, a forward.
-void step_after_a_forward(RankContext& context, const std::string& strategy) {
+/// Backward, a forward without gradients, the optimizer's step, a forward. LibTorch's SGD writes through `.data`, which
+/// has a version counter of its own; its AdamW writes the parameter itself.
+void step_after_a_forward(RankContext& context, const std::string& strategy, Optimizer kind, double rate) {
+  SCOPED_TRACE(kind == Optimizer::kAdamW ? "AdamW" : "SGD");
   auto reference = load(context, kModel.file);
   std::vector<at::Tensor> parameters;
   std::set<void*> seen;
   for (const auto& parameter : reference.parameters()) {
     if (seen.insert(parameter.unsafeGetTensorImpl()).second) parameters.push_back(parameter);
   }
-  const auto plain = make_optimizer(Optimizer::kMomentum, parameters, 0.05);
+  const auto plain = make_optimizer(kind, parameters, rate);
   auto module = load(context, kModel.file);
   const auto sharded = shard(context, module, by_layer(kModel, strategy));
-  const auto optimizer = make_optimizer(Optimizer::kMomentum, tensors_of(*sharded), 0.05);
+  const auto optimizer = make_optimizer(kind, tensors_of(*sharded), rate);
   for (int64_t step = 0; step < 3; ++step) {
     SCOPED_TRACE("step " + std::to_string(step));
     plain->zero_grad();
@@ -85,14 +87,26 @@ void copy_unseen(const at::Tensor& shard, const at::Tensor& value) {
   shard.variable_data().copy_(value);
 }
 
-RANK_CASE(StaleWeights, step_after_a_forward_full_shard) {
-  step_after_a_forward(context, "full_shard");
+RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_full_shard) {
+  step_after_a_forward(context, "full_shard", Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, "full_shard", Optimizer::kMomentum, 0.05);
 }
-RANK_CASE(StaleWeights, step_after_a_forward_shard_grad_op) {
-  step_after_a_forward(context, "shard_grad_op");
+RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_full_shard) {
+  step_after_a_forward(context, "full_shard", Optimizer::kAdamW, 1e-3);
 }
-RANK_CASE(StaleWeights, step_after_a_forward_no_shard) {
-  step_after_a_forward(context, "no_shard");
+RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_shard_grad_op) {
+  step_after_a_forward(context, "shard_grad_op", Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, "shard_grad_op", Optimizer::kMomentum, 0.05);
+}
+RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_shard_grad_op) {
+  step_after_a_forward(context, "shard_grad_op", Optimizer::kAdamW, 1e-3);
+}
+RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_no_shard) {
+  step_after_a_forward(context, "no_shard", Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, "no_shard", Optimizer::kMomentum, 0.05);
+}
+RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_no_shard) {
+  step_after_a_forward(context, "no_shard", Optimizer::kAdamW, 1e-3);
 }
 RANK_CASE(StaleWeights, copy_after_a_forward_full_shard) {
   write_after_a_forward(context, "full_shard", copy, false);

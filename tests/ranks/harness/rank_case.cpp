@@ -24,8 +24,10 @@ std::shared_ptr<RecordingCommunicator> RankContext::new_communicator(double time
   options->timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
   auto group =
       c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank_), static_cast<int>(world_), options);
-  return std::make_shared<RecordingCommunicator>(
-      C10dCommunicator::from_backend(group, timeout_from_seconds(timeout_s)));
+  const auto communicator = C10dCommunicator::from_backend(group, timeout_from_seconds(timeout_s));
+  // All are connected before one may leave again.
+  communicator->all_reduce_mean(at::zeros({1}))->wait();
+  return std::make_shared<RecordingCommunicator>(communicator);
 }
 
 double RankContext::sum(double value) {

@@ -61,7 +61,7 @@ std::vector<RankCase>& rank_cases();
 
 /// True, so that it can initialise a static object.
 bool add_case(const char* file, int line, std::string topic, std::string name, CaseFunction run,
-              std::vector<int64_t> worlds = {1, 2, 4}, int limit_s = 60, Judge judge = {});
+              std::vector<int64_t> worlds = {1, 2, 4}, int limit_s = 120, Judge judge = {});
 
 /// Folder of the exported models; set by main().
 std::string& models_folder();

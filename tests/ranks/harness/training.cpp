@@ -129,13 +129,13 @@ Reference train_unsharded(jit::Module module, const Recipe& recipe, int64_t worl
   return result;
 }
 
-TensorsByName elements_of_noise(const jit::Module& module, const Recipe& recipe, int64_t world) {
-  jit::Module exact = module.deepcopy();
+TensorsByName elements_of_noise(const RankContext& context, const std::string& model, const Recipe& recipe) {
+  jit::Module exact = load(context, model);
   exact.to(at::kDouble);
   Recipe once = recipe;
   once.steps = 1;
-  const TensorsByName wanted = train_unsharded(exact, once, world).gradients[0];
-  const TensorsByName rounded = train_unsharded(module.deepcopy(), once, world).gradients[0];
+  const TensorsByName wanted = train_unsharded(exact, once, context.world()).gradients[0];
+  const TensorsByName rounded = train_unsharded(load(context, model), once, context.world()).gradients[0];
   double largest = 0;
   for (const auto& [name, gradient] : wanted) {
     if (gradient.defined()) largest = std::max(largest, gradient.abs().max().item<double>());

@@ -68,7 +68,7 @@ Reference train_unsharded(torch::jit::Module module, const Recipe& recipe, int64
 TensorsByName named_parameters(const torch::jit::Module& module);
 /// For parameters that have such elements: a mask of those whose first gradient is not zero, and nothing but rounding
 /// by a run in float64. (Key biases of attention: AdamW turns their noise into steps of full size.)
-TensorsByName elements_of_noise(const torch::jit::Module& module, const Recipe& recipe, int64_t world);
+TensorsByName elements_of_noise(const RankContext& context, const std::string& model, const Recipe& recipe);
 
 struct Tolerance {
   double loss = 2e-5;       // absolute
