@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "plugin/engine/unit.hpp"
+#include "registry/error.hpp"
 
 namespace fsdp2 {
 
@@ -16,25 +17,43 @@ Runtime::Runtime(std::shared_ptr<Communicator> communicator_, std::shared_ptr<Me
       gathers(plan.mesh.shard > 1 || (plan.force_collectives && plan.mesh.replicate == 1)),
       reduces(plan.mesh.shard * plan.mesh.replicate > 1 || plan.force_collectives) {}
 
+namespace {
+
+template <class F>
+void for_each_unit(const std::vector<std::weak_ptr<Unit>>& units, F&& act) {
+  for (const auto& weak : units) {
+    if (auto unit = weak.lock()) act(*unit);
+  }
+}
+
+}  // namespace
+
 void Runtime::enter_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (task == graph_task_) return;
-  if (graph_task_ != -1) {
-    // The pass before this one threw: its callback never ran.
-    for (auto& weak : units) {
-      if (auto unit = weak.lock()) unit->abandon_backward();
-    }
+  const bool running = !pass_.expired();
+  if (running && task == graph_task_) return;
+  if (running) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "a backward pass through a sharded module was started inside another one (as activation checkpointing " +
+            std::string("does); this is not supported"));
   }
+  // The pass before this one may have thrown: its callback never ran.
+  for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });
   graph_task_ = task;
+  auto pass = std::make_shared<int>(task);
+  pass_ = pass;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this()] { self->finish_backward(); });
+      [self = shared_from_this(), pass = std::move(pass)] { self->finish_backward(); });
 }
 
 void Runtime::finish_backward() {
-  // Reset first: a failing reduction must not leave the next pass without its callback.
   graph_task_ = -1;
-  for (auto& weak : units) {
-    if (auto unit = weak.lock()) unit->finish_backward();
+  try {
+    for_each_unit(units, [](Unit& unit) { unit.finish_backward(); });
+  } catch (...) {
+    for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });
+    throw;
   }
 }
 

@@ -34,7 +34,9 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
 
  private:
   void finish_backward();
+
   int graph_task_ = -1;
+  std::weak_ptr<int> pass_;  // alive while autograd holds the callback of the pass, gone when the pass threw
 };
 
 }  // namespace fsdp2

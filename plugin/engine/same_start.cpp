@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "registry/error.hpp"
@@ -22,7 +23,7 @@ uint64_t hash_bytes(const char* data, size_t bytes) {
   for (; i + 32 <= bytes; i += 32) {
     std::array<uint64_t, 4> words;
     std::memcpy(words.data(), data + i, 32);
-    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = (lanes[lane] ^ words[lane]) * kPrime;
+    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = std::rotl((lanes[lane] ^ words[lane]) * kPrime, 29);
   }
   for (; i < bytes; ++i) lanes[0] = (lanes[0] ^ static_cast<unsigned char>(data[i])) * kPrime;
   uint64_t hash = bytes;

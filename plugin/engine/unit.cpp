@@ -73,18 +73,25 @@ void Unit::communicate(c10::function_ref<void()> collective) const {
 void Unit::gather() {
   Runtime& r = *runtime_;
   std::vector<std::unique_ptr<Request>> requests;
-  communicate([&] {
-    for (FlatBuffer& buffer : buffers_) {
-      if (!buffer.is_whole()) {
-        buffer.allocate(*r.pool);
-        r.count_unsharded(buffer.bytes());
+  try {
+    communicate([&] {
+      for (FlatBuffer& buffer : buffers_) {
+        if (!buffer.is_whole()) {
+          buffer.allocate(*r.pool);
+          r.count_unsharded(buffer.bytes());
+        }
+        requests.push_back(buffer.start_gather(*r.communicator));
+        ++r.statistics.all_gathers;
+        r.statistics.all_gather_bytes += buffer.bytes();
       }
-      requests.push_back(buffer.start_gather(*r.communicator));
-      ++r.statistics.all_gathers;
-      r.statistics.all_gather_bytes += buffer.bytes();
-    }
-    for (auto& request : requests) request->wait();
-  });
+      for (auto& request : requests) request->wait();
+    });
+  } catch (...) {
+    // Half-filled memory must not pass for whole; the requests may still be writing into it.
+    requests.clear();
+    reshard();
+    throw;
+  }
 }
 
 void Unit::unshard(bool for_forward) {
@@ -121,25 +128,23 @@ void Unit::open() {
   if (runtime_->detached) {
     throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
   }
-  if (open_calls_ == 0) {
-    unshard(/*for_forward=*/true);
-    for (const UnitParameter& p : parameters_) {
-      for (const Slot& slot : p.slots) slot.put(p.unsharded);
-    }
+  unshard(/*for_forward=*/true);
+  for (const UnitParameter& p : parameters_) {
+    for (const Slot& slot : p.slots) slot.put(p.unsharded);
   }
-  ++open_calls_;
+  open_ = true;
 }
 
 void Unit::close() {
-  if (--open_calls_ > 0) return;
+  open_ = false;
   fill_slots_with_shards();
   if (reshard_after_forward_ && open_backwards_ == 0) reshard();
 }
 
-void Unit::abandon_call() noexcept {
-  if (open_calls_ == 0 || --open_calls_ > 0) return;
-  fill_slots_with_shards();
-  if (open_backwards_ == 0) reshard();
+bool Unit::owns_memory_of(const at::Tensor& tensor) const {
+  return tensor.has_storage() && std::any_of(buffers_.begin(), buffers_.end(), [&](const FlatBuffer& b) {
+           return tensor.storage().is_alias_of(b.whole().storage());
+         });
 }
 
 void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
@@ -179,7 +184,22 @@ void Unit::close_backward_calls() {
   }
   calls_in_backward_.clear();
   open_backwards_ = 0;
+  for (UnitParameter& p : parameters_) p.accumulated = false;
   if (!is_open()) reshard();
+}
+
+void Unit::gradient_accumulated(size_t parameter) {
+  parameters_[parameter].accumulated = true;
+  // The root encloses all others: its end is the end of the pass.
+  if (is_root_ || is_open() || open_backwards_ == 0) return;
+  for (const auto& weak : calls_in_backward_) {
+    const auto call = weak.lock();
+    if (call != nullptr && call->in_backward && call->threads_inputs) return;
+  }
+  const bool complete = std::all_of(parameters_.begin(), parameters_.end(), [](const UnitParameter& p) {
+    return p.accumulated || !p.unsharded.requires_grad();
+  });
+  if (complete) finish_backward();
 }
 
 void Unit::finish_backward() {
@@ -202,8 +222,13 @@ void Unit::detach() {
     for (const Slot& slot : p.slots) slot.put(plain);
   }
   reshard();
+  drop_hooks();
   parameters_.clear();
   buffers_.clear();
+}
+
+void Unit::drop_slots() {
+  for (UnitParameter& p : parameters_) p.slots.clear();
 }
 
 }  // namespace fsdp2

@@ -31,7 +31,8 @@ struct UnitParameter {
   int64_t shard_offset = 0;  // elements from the start of the shard's buffer
   at::Tensor unsharded;      // the leaf that the unit computes with; has memory only while the unit is whole
   std::vector<Slot> slots;
-  uint32_t version = 0;  // of `shard` when it was gathered last
+  bool accumulated = false;  // in the backward pass that runs
+  uint32_t version = 0;      // of `shard` when it was gathered last
 };
 
 /// Bytes of originals and shards that are alive while a module is cut.
@@ -47,7 +48,8 @@ struct WrapMeter {
 /// One call of the unit that autograd recorded. Shared by the nodes that bracket it in the backward graph.
 struct RecordedCall {
   std::shared_ptr<Unit> unit;
-  bool in_backward = false;  // its pre-backward ran, its post-backward not yet
+  bool threads_inputs = false;  // a post-backward node waits for the gradients of its inputs
+  bool in_backward = false;     // its pre-backward ran, its post-backward not yet
 };
 
 /// States: *sharded* (slots hold shards, no memory for the whole), *open* (inside a call: slots hold the full tensors),
@@ -58,6 +60,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// each original as soon as it is cut. Local.
   Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots,
        WrapMeter& meter);
+  ~Unit();
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
 
   /// "" for the root.
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -66,19 +71,22 @@ class Unit : public std::enable_shared_from_this<Unit> {
   [[nodiscard]] const std::vector<UnitParameter>& parameters() const { return parameters_; }
   /// Parameters whose original some other owner still holds.
   [[nodiscard]] const std::vector<std::string>& held_elsewhere() const { return held_elsewhere_; }
-  [[nodiscard]] bool is_open() const { return open_calls_ > 0; }
+  [[nodiscard]] bool is_open() const { return open_; }
+  /// Whether `tensor` lies in memory that is freed when the unit reshards.
+  [[nodiscard]] bool owns_memory_of(const at::Tensor& tensor) const;
 
   /// Before a call: gathers if needed, full tensors into the slots. Collective unless kept and fresh.
   void open();
   /// After a call: shards into the slots, memory freed where the plan says so.
   void close();
-  /// Instead of close(), when the call threw.
-  void abandon_call() noexcept;
 
   /// Before the backward of a recorded call: gathers if needed. Collective unless kept.
   void pre_backward(const std::shared_ptr<RecordedCall>& call);
   /// After it: reduces the gradients that are complete and reshards. Collective if there are gradients.
   void post_backward(RecordedCall& call);
+  /// When autograd has added up a parameter's gradient. A unit whose inputs need no gradient has no post-backward: it
+  /// is done when all its parameters are. Collective then.
+  void gradient_accumulated(size_t parameter);
   /// At the end of a backward pass: whatever is left. Collective if there are gradients.
   void finish_backward();
   /// Forgets a backward pass that threw, with the full gradients it has left.
@@ -88,6 +96,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void mark_written() { marked_written_ = true; }
   /// Plain copies of the full parameters into the slots; the unit is done. Collective.
   void detach();
+  /// Forgets the module. A module that keeps an activation would else keep itself alive through the unit.
+  void drop_slots();
 
  private:
   void unshard(bool for_forward);
@@ -102,6 +112,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void close_backward_calls();
   void cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter);
   void fill_slots_with_shards();
+  void drop_hooks();
   void reduce_gradients();
   void reduce_buffer(size_t buffer);
   [[nodiscard]] at::Tensor pack_gradients(size_t buffer);
@@ -115,7 +126,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<UnitParameter> parameters_;
   std::vector<std::string> held_elsewhere_;
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
-  int open_calls_ = 0;
+  bool is_root_;
+  bool open_ = false;
   int open_backwards_ = 0;
   bool marked_written_ = false;
   bool gathered_with_gradients_ = false;

@@ -38,10 +38,6 @@ struct PreBackwardHook : autograd::FunctionPreHook {
   }
 };
 
-bool needs_gradient(const at::Tensor& tensor) {
-  return tensor.requires_grad();
-}
-
 }  // namespace
 
 UnitCall::UnitCall(std::shared_ptr<Unit> unit) : unit_(std::move(unit)) {
@@ -50,7 +46,7 @@ UnitCall::UnitCall(std::shared_ptr<Unit> unit) : unit_(std::move(unit)) {
 }
 
 UnitCall::~UnitCall() {
-  if (open_) unit_->abandon_call();
+  if (open_) unit_->close();
 }
 
 c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written) {
@@ -68,54 +64,72 @@ c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written
     return input.isTensor() && input.toTensor().defined() && input.toTensor().grad_fn() && !input.toTensor().is_view();
   };
 
+  // A tensor that is given twice stays one tensor: a change through one name shows under the other.
+  const auto find = [&](const at::Tensor& t) {
+    return std::find_if(threaded_.begin(), threaded_.end(), [&](const auto& known) { return known.given.is_same(t); });
+  };
   const auto& given = inputs.toTupleRef().elements();
   std::vector<c10::IValue> elements(given.begin(), given.end());
   autograd::edge_list edges;
   for (size_t i = 0; i < elements.size(); ++i) {
     if (!threads(elements[i], i)) continue;
     for_each_tensor(elements[i], [&](const at::Tensor& t) {
-      if (needs_gradient(t)) edges.push_back(autograd::impl::gradient_edge(t));
+      if (!t.requires_grad()) return;
+      if (auto known = find(t); known != threaded_.end()) {
+        known->written |= is_written(i);
+        return;
+      }
+      edges.push_back(autograd::impl::gradient_edge(t));
+      threaded_.push_back({t, t.detach(), is_written(i)});
     });
   }
   if (edges.empty()) return inputs;
   node->set_next_edges(std::move(edges));
+  for (const ThreadedInput& input : threaded_) autograd::set_history(input.threaded, node);
+  recorded_->threads_inputs = true;
 
   for (size_t i = 0; i < elements.size(); ++i) {
     if (!threads(elements[i], i)) continue;
     elements[i] = replace_tensors(elements[i], [&](const at::Tensor& t) -> at::Tensor {
-      if (!needs_gradient(t)) return t;
-      at::Tensor threaded = t.detach();
-      autograd::set_history(threaded, node);
-      if (is_written(i)) written_.push_back({t, threaded});
-      return threaded;
+      const auto known = find(t);
+      return known == threaded_.end() ? t : known->threaded;
     });
   }
   return c10::ivalue::Tuple::create(std::move(elements));
 }
 
 void UnitCall::hand_back_written_inputs() {
-  for (WrittenInput& input : written_) {
+  for (const ThreadedInput& input : threaded_) {
     // Same memory and version counter, but the history of the change is on our tensor only.
-    if (input.threaded.grad_fn().get() == input_node_) continue;
+    if (!input.written || input.threaded.grad_fn().get() == input_node_) continue;
     autograd::impl::set_gradient_edge(input.given, autograd::impl::gradient_edge(input.threaded));
   }
-  written_.clear();
 }
 
-void UnitCall::end(const c10::IValue& outputs) {
+c10::IValue UnitCall::end(const c10::IValue& given_outputs) {
   hand_back_written_inputs();
+  c10::IValue outputs = replace_tensors(given_outputs, [&](const at::Tensor& t) -> at::Tensor {
+    for (const ThreadedInput& input : threaded_) {
+      if (input.threaded.is_same(t)) return input.given;
+    }
+    // Nobody outside may hold what is about to be freed.
+    return unit_->owns_memory_of(t) ? t.clone() : t;
+  });
   if (recorded_) {
     std::vector<autograd::Node*> hooked;
     const auto hook = [&](const at::Tensor& t) {
       autograd::Node* node = t.grad_fn().get();
-      // An input that is handed on unchanged does not need the unit's parameters.
-      if (node == nullptr || node == input_node_) return;
+      // An input that is handed on does not need the unit's parameters.
+      const bool handed_on = std::any_of(threaded_.begin(), threaded_.end(), [&](const ThreadedInput& input) {
+        return !input.written && input.given.grad_fn().get() == node;
+      });
+      if (node == nullptr || node == input_node_ || handed_on) return;
       if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) return;
       hooked.push_back(node);
       node->add_pre_hook(std::make_unique<PreBackwardHook>(recorded_));
     };
     for_each_tensor(outputs, [&](const at::Tensor& t) {
-      if (!needs_gradient(t)) return;
+      if (!t.requires_grad()) return;
       hook(t);
       // A view changed in place gets a new node; that of its base stays.
       if (t.is_view()) hook(at::Tensor(t._base()));
@@ -123,6 +137,7 @@ void UnitCall::end(const c10::IValue& outputs) {
   }
   open_ = false;
   unit_->close();
+  return outputs;
 }
 
 }  // namespace fsdp2

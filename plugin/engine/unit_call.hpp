@@ -27,13 +27,15 @@ class UnitCall : public torch::CustomClassHolder {
   /// may change in place.
   c10::IValue begin(c10::IValue inputs, std::span<const int64_t> written);
 
-  /// Hooks the unit's pre-backward to the nodes behind `outputs`, closes the unit.
-  void end(const c10::IValue& outputs);
+  /// Hooks the unit's pre-backward to the nodes behind `outputs`, closes the unit. Returns the outputs for the caller:
+  /// the caller's own tensor where an input comes back, a copy where an output lies in the unit's memory.
+  c10::IValue end(const c10::IValue& outputs);
 
  private:
-  struct WrittenInput {
+  struct ThreadedInput {
     at::Tensor given;     // the caller's tensor
     at::Tensor threaded;  // what the call computes with; shares memory and version counter with it
+    bool written;         // the call may change it in place
   };
 
   void hand_back_written_inputs();
@@ -41,7 +43,7 @@ class UnitCall : public torch::CustomClassHolder {
   std::shared_ptr<Unit> unit_;
   std::shared_ptr<RecordedCall> recorded_;
   torch::autograd::Node* input_node_ = nullptr;  // kept alive by the graph where it matters; only compared
-  std::vector<WrittenInput> written_;
+  std::vector<ThreadedInput> threaded_;
   bool open_ = false;
 };
 

@@ -1,11 +1,21 @@
 // Gradients of a unit: from full ones on each rank to the mean over ranks, cut as the parameters are.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/InferenceMode.h>
 
 #include "plugin/engine/unit.hpp"
 
 namespace fsdp2 {
+
+namespace {
+
+// Means of complex numbers are means of their parts; transports know real numbers only.
+at::Tensor as_real(const at::Tensor& flat) {
+  return flat.is_complex() ? at::view_as_real(flat).view(-1) : flat;
+}
+
+}  // namespace
 
 void Unit::reduce_gradients() {
   c10::InferenceMode normal(false);
@@ -66,11 +76,11 @@ void Unit::reduce_buffer(size_t b) {
   communicate([&] {
     if (r.gathers) {
       reduced = at::empty({buffers_[b].shard().numel()}, packed.options());
-      r.communicator->reduce_scatter_mean(reduced, packed)->wait();
+      r.communicator->reduce_scatter_mean(as_real(reduced), as_real(packed))->wait();
       ++r.statistics.reduce_scatters;
       r.statistics.reduce_scatter_bytes += buffers_[b].bytes();
     } else {
-      r.communicator->all_reduce_mean(reduced)->wait();
+      r.communicator->all_reduce_mean(as_real(reduced))->wait();
       ++r.statistics.all_reduces;
       r.statistics.all_reduce_bytes += buffers_[b].bytes();
     }

@@ -2,14 +2,32 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include "plugin/engine/dtype.hpp"
 #include "plugin/engine/unit.hpp"
 
 namespace fsdp2 {
+namespace {
+
+// Graphs may keep the tensor longer than its unit, so the unit takes it off again.
+struct AccumulatedHook : torch::autograd::PostAccumulateGradHook {
+  Unit* unit;
+  size_t parameter;
+
+  AccumulatedHook(Unit* owner, size_t index) : unit(owner), parameter(index) {}
+  void operator()(const at::Tensor& /*tensor*/) override { unit->gradient_accumulated(parameter); }
+};
+
+}  // namespace
 
 Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots,
            WrapMeter& meter)
-    : runtime_(std::move(runtime)), path_(plan.path), reshard_after_forward_(plan.reshard_after_forward) {
+    : runtime_(std::move(runtime)),
+      path_(plan.path),
+      reshard_after_forward_(plan.reshard_after_forward),
+      is_root_(!plan.parent) {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   if (!plan.parameters.empty()) {
@@ -21,6 +39,14 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
     }
   }
   for (size_t i = 0; i < plan.parameters.size(); ++i) cut(plan, plan.parameters[i], std::move(slots[i]), meter);
+}
+
+Unit::~Unit() {
+  drop_hooks();
+}
+
+void Unit::drop_hooks() {
+  for (const UnitParameter& p : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded, nullptr);
 }
 
 void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter) {
@@ -43,6 +69,8 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, std::ve
   p.version = p.shard._version();
   p.unsharded =
       FlatBuffer::alias(buffer.whole(), planned.offset, planned.shape).set_requires_grad(original.requires_grad());
+  torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded,
+                                                 std::make_unique<AccumulatedHook>(this, parameters_.size()));
   for (const Slot& slot : slots) slot.put(p.shard);
   p.slots = std::move(slots);
 

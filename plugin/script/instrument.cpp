@@ -1,8 +1,6 @@
 #include "plugin/script/instrument.hpp"
 
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/inliner.h>
 
 #include "plugin/script/operators.hpp"
 
@@ -22,7 +20,6 @@ void bracket_with_operators(jit::Graph& graph, std::span<const int64_t> written)
   const auto symbol = [](const char* name) { return c10::Symbol::fromQualString(name); };
   jit::Value* self = graph.inputs().front();
   const std::vector<jit::Value*> inputs(graph.inputs().begin() + 1, graph.inputs().end());
-  jit::Value* output = graph.outputs().front();
 
   jit::WithInsertPoint at_begin(*graph.block()->nodes().begin());
   jit::Value* written_value = graph.insertConstant(std::vector<int64_t>(written.begin(), written.end()));
@@ -35,52 +32,14 @@ void bracket_with_operators(jit::Graph& graph, std::span<const int64_t> written)
     for (size_t i = 0; i < inputs.size(); ++i) {
       unpacked->outputs()[i]->setType(inputs[i]->type());
       inputs[i]->replaceAllUsesAfterNodeWith(unpacked, unpacked->outputs()[i]);
-      if (output == inputs[i]) output = unpacked->outputs()[i];
     }
   }
 
+  jit::Value* output = graph.outputs().front();
   jit::WithInsertPoint at_end(graph.block()->return_node());
   jit::Node* post = graph.insertNode(graph.create(symbol(kPostOperator), {self, output, pre->outputs()[1]}, 1));
   post->output()->setType(output->type());
   graph.block()->replaceOutput(0, post->output());
-}
-
-namespace {
-
-// Nodes of a block and the blocks in it.
-void for_each_node(jit::Block* block, const std::function<void(jit::Node*)>& visit) {
-  for (jit::Node* node : block->nodes()) {
-    visit(node);
-    for (jit::Block* inner : node->blocks()) for_each_node(inner, visit);
-  }
-}
-
-}  // namespace
-
-std::vector<int64_t> written_inputs(jit::Function& method) {
-  jit::GraphFunction& function = jit::toGraphFunction(method);
-  function.ensure_defined();
-  const std::shared_ptr<jit::Graph> graph = function.graph()->copy();
-  jit::Inline(*graph);
-  const jit::AliasDb aliases(graph);
-  std::vector<bool> written(graph->inputs().size(), false);
-  for_each_node(graph->block(), [&](jit::Node* node) {
-    const c10::FunctionSchema* schema = node->maybeSchema();
-    if (schema == nullptr || !schema->is_mutable()) return;
-    for (size_t a = 0; a < schema->arguments().size() && a < node->inputs().size(); ++a) {
-      const auto* alias = schema->arguments()[a].alias_info();
-      if (alias == nullptr || !alias->isWrite()) continue;
-      for (size_t i = 1; i < written.size(); ++i) {
-        jit::Value* input = graph->inputs()[i];
-        if (aliases.mayContainAlias(node->inputs()[a], input)) written[i] = true;
-      }
-    }
-  });
-  std::vector<int64_t> positions;
-  for (size_t i = 1; i < written.size(); ++i) {
-    if (written[i]) positions.push_back(static_cast<int64_t>(i) - 1);
-  }
-  return positions;
 }
 
 std::vector<jit::GraphFunction*> make_refusing_state_methods(const c10::ClassTypePtr& type) {

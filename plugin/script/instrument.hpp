@@ -16,10 +16,6 @@ torch::jit::GraphFunction* copy_method(torch::jit::Function& method);
 /// Brackets the body of `graph` (a method's, not inlined) with the operators `pre` and `post`.
 void bracket_with_operators(torch::jit::Graph& graph, std::span<const int64_t> written_inputs);
 
-/// Positions (from 0, without self) of the inputs that the method may change in place, directly or through what it
-/// calls. Call it before any method of the module is replaced.
-std::vector<int64_t> written_inputs(torch::jit::Function& method);
-
 /// Methods `__getstate__` and `__setstate__` for the class, that refuse to serialize.
 std::vector<torch::jit::GraphFunction*> make_refusing_state_methods(const c10::ClassTypePtr& type);
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "plugin/script/instrument.hpp"
+#include "plugin/script/written_inputs.hpp"
 
 namespace fsdp2 {
 namespace {

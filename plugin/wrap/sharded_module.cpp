@@ -10,6 +10,7 @@
 #include "plugin/script/module_tree.hpp"
 #include "plugin/script/operators.hpp"
 #include "registry/error.hpp"
+#include "registry/ragged_layout.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -19,6 +20,7 @@ using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
 // What the plan's names stand for in this module.
 struct Binding {
   std::vector<ObjectPtr> unit_objects;                     // one a planned unit
+  std::vector<size_t> unit_of_module;                      // for each module of the tree, the unit it is or lies in
   std::vector<std::vector<std::vector<Slot>>> unit_slots;  // for each unit, for each parameter
 };
 
@@ -36,6 +38,13 @@ Binding bind(const Plan& plan, const BoundTree& bound) {
       slots.push_back(bound.slots[parameters.at(parameter.name)]);
       ++bound_parameters;
     }
+  }
+  std::unordered_map<size_t, size_t> units;  // by the module that is one
+  for (size_t u = 0; u < plan.units.size(); ++u) units.emplace(modules.at(plan.units[u].path), u);
+  for (size_t m = 0; m < bound.tree.modules.size(); ++m) {
+    const TreeModule& module = bound.tree.modules[m];
+    const auto unit = units.find(module.object);
+    binding.unit_of_module.push_back(unit != units.end() ? unit->second : binding.unit_of_module[*module.parent]);
   }
   TORCH_INTERNAL_ASSERT(bound_parameters == bound.tree.parameters.size(),
                         "the plan does not cover every parameter once");
@@ -91,6 +100,7 @@ struct ShardedModule::Impl {
     for (const ObjectPtr& object : objects) remove_from_unit_table(object.get());
     objects.clear();
     methods.reset();
+    for (const auto& unit : units) unit->drop_slots();
   }
 
   ~Impl() { leave(); }
@@ -143,9 +153,12 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
     impl->units.push_back(
         std::make_shared<Unit>(impl->runtime, plan.units[u], std::move(binding.unit_slots[u]), meter));
     runtime.units.push_back(impl->units.back());
-    add_to_unit_table(binding.unit_objects[u], impl->units.back());
-    impl->objects.push_back(binding.unit_objects[u]);
   }
+  // Parts of a unit too: a unit class may have instances that are none.
+  for (size_t m = 0; m < bound.objects.size(); ++m) {
+    add_to_unit_table(bound.objects[m], impl->units[binding.unit_of_module[m]]);
+  }
+  impl->objects = std::move(bound.objects);
   if (log) warn_of_other_owners(impl->units, log);
 
   Statistics& s = runtime.statistics;
@@ -156,8 +169,7 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
   s.shard_bytes = fsdp2::shard_bytes(plan);
   s.parameter_bytes = fsdp2::parameter_bytes(plan);
   s.planned_peak_bytes = peak_unsharded_bytes(plan);
-  for (const PlannedUnit& unit : plan.units) s.padding_bytes += unsharded_bytes(plan, unit);
-  s.padding_bytes -= s.parameter_bytes;
+  for (const PlannedUnit& unit : plan.units) s.padding_bytes += padding_bytes(unit, plan.mesh.shard);
   return std::unique_ptr<ShardedModule>(new ShardedModule(std::move(impl)));
 }
 

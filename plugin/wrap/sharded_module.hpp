@@ -25,8 +25,9 @@ struct NamedTensor {
 
 class ShardedModule {
  public:
-  /// Makes the plan with `make_plan` from the module's tree and shards `module` in place. Collective. On an error the
-  /// module is as it was before. `make_plan` is called once, with the tree of the module and the number of ranks.
+  /// Makes the plan with `make_plan` from the module's tree and shards `module` in place. Collective. On an error
+  /// before anything is cut (all but running out of memory) the module is as it was. `make_plan` is called once, with
+  /// the tree of the module and the number of ranks.
   static std::unique_ptr<ShardedModule> shard(const torch::jit::Module& module,
                                               std::shared_ptr<Communicator> communicator,
                                               const std::function<Plan(const ModuleTree&, int64_t world)>& make_plan,

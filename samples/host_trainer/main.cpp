@@ -1,8 +1,9 @@
 // fsdp2-train: trains a TorchScript module in shards. A sample of a host of the plugin, and a useful program.
-#include <torch/torch.h>
+#include <c10/util/Exception.h>
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 
 #include "samples/host_trainer/command_line.hpp"
 #include "samples/host_trainer/config.hpp"
@@ -32,7 +33,14 @@ int run(const CommandLine& options) {
     return 0;
   }
   auto train = [&](const RankEnvironment& environment) {
-    without_backtraces([&] { Training(config, options, environment).run(); });
+    auto training = std::make_unique<Training>(config, options, environment);
+    try {
+      without_backtraces([&] { training->run(); });
+    } catch (...) {
+      // Its connections stay open until the process ends: else other ranks would fail before this error is heard.
+      static_cast<void>(training.release());
+      throw;
+    }
   };
   if (options.unsharded) {
     train({});

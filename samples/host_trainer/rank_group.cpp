@@ -83,12 +83,17 @@ RankGroup::RankGroup(const RankEnvironment& environment, const std::string& back
 at::Tensor RankGroup::all_reduce(at::Tensor tensor, const std::string& what) {
   if (world() == 1) return tensor;
   std::vector<at::Tensor> tensors{tensor.to(device_)};
+  std::string fault;
   try {
     backend_->allreduce(tensors)->wait();
   } catch (const c10::Error& e) {
-    throw std::runtime_error("all-reduce of " + what + " on rank " + std::to_string(rank()) +
-                             " failed; another rank has left or hangs: " + e.what_without_backtrace());
+    fault = e.what_without_backtrace();
+  } catch (const std::exception& e) {  // Gloo's own
+    fault = e.what();
   }
+  if (!fault.empty())
+    throw std::runtime_error("all-reduce of " + what + " on rank " + std::to_string(rank()) +
+                             " failed; another rank has left or hangs: " + fault);
   return tensors[0].cpu();
 }
 

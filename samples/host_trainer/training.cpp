@@ -1,5 +1,6 @@
 #include "samples/host_trainer/training.hpp"
 
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -170,22 +170,28 @@ TEST(Lifecycle, TheLogGoesToTheHostThatCameLast) {
   const auto into = [](std::vector<std::string>& lines) {
     return [&lines](fsdp2_log_level, const std::string& text) { lines.push_back(text); };
   };
-  // A default that gives way makes a note.
-  const char* noted = "[fsdp]\nversion = 2\nstrategy = \"no_shard\"\nreshard_after_forward = true\n";
-  const auto count = [&](const Plugin& plugin) {
+  const Scratch scratch;
+  write_file(scratch.path("launch.yaml"),
+             "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_use_orig_params: true\n");
+  write_file(scratch.path("train.toml"), "[fsdp]\ndialect = \"accelerate\"\nconfig = \"launch.yaml\"\n");
+  const auto lines_of = [&](const Plugin& plugin) {
     first_lines.clear();
     second_lines.clear();
-    return plugin.config_from_text(noted).notes().size();
+    const Configuration config = plugin.config_from_file(scratch.path("train.toml"));
+    EXPECT_NE(config.warning(), "");
+    std::vector<std::string> lines{config.warning()};
+    for (const std::string& note : config.notes()) lines.push_back(note);
+    return lines;
   };
   const Plugin first = Plugin::load(plugin_path(), into(first_lines));
   {
     const Plugin second = Plugin::load(plugin_path(), into(second_lines));
-    const size_t notes = count(second);
-    EXPECT_EQ(second_lines.size(), notes);
+    const auto lines = lines_of(second);
+    EXPECT_EQ(second_lines, lines);
     EXPECT_TRUE(first_lines.empty());
   }
-  const size_t notes = count(first);
-  EXPECT_EQ(first_lines.size(), notes);
+  const auto lines = lines_of(first);
+  EXPECT_EQ(first_lines, lines);
   EXPECT_TRUE(second_lines.empty());
 }
 

@@ -32,6 +32,11 @@ std::string plugin_path() {
   return path;
 }
 
+std::string beside_plugin(const std::string& name) {
+  const std::string plugin = plugin_path();
+  return plugin.substr(0, plugin.rfind('/') + 1) + name;
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;

@@ -20,6 +20,8 @@ class Scratch {
 
 /// The built plugin; the test's environment names it.
 std::string plugin_path();
+/// A library of the build that lies in the same folder.
+std::string beside_plugin(const std::string& name);
 
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& bytes);

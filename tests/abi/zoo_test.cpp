@@ -34,11 +34,14 @@ class Zoo : public ::testing::Test {
     EXPECT_NE(magic, std::string::npos);
     EXPECT_EQ(bytes.find("FSDPMAN2", magic + 1), std::string::npos) << "more than one manifest?";
     std::memcpy(bytes.data() + magic - offsetof(fsdp2_manifest, magic) + offset, &value, sizeof(value));
-    write_file(scratch_.path("libzoo.so"), bytes);
-    return scratch_.path("libzoo.so");
+    // A name of its own: the loader keeps the earlier ones mapped.
+    const std::string path = scratch_.path("libzoo_" + std::to_string(++made_) + ".so");
+    write_file(path, bytes);
+    return path;
   }
 
   Scratch scratch_;
+  int made_ = 0;
 };
 
 TEST_F(Zoo, TheRealOneLoads) {
@@ -58,7 +61,7 @@ TEST_F(Zoo, NotASharedObject) {
 }
 
 TEST_F(Zoo, NoManifest) {
-  EXPECT_EQ(refusal(std::getenv("FSDP2_TEST_NO_MANIFEST")),
+  EXPECT_EQ(refusal(beside_plugin("libabi_no_manifest.so")),
             "not an fsdp2 plugin: it does not export fsdp2_plugin_manifest");
 }
 
