@@ -15,7 +15,8 @@ without_cuda() {
   env -u CUDA_HOME -u CUDA_PATH PATH="$path" "$@"
 }
 say "building libfsdp2_plugin.so alone without CUDA, in build/cpu-only"
-without_cuda cmake -S . -B build/cpu-only -G Ninja -DCMAKE_BUILD_TYPE=Release -DFSDP2_TESTS=OFF -DFSDP2_SAMPLES=OFF \
+# Unoptimised: it is there to be built, not to be run.
+without_cuda cmake -S . -B build/cpu-only -G Ninja -DCMAKE_CXX_FLAGS=-O0 -DFSDP2_TESTS=OFF -DFSDP2_SAMPLES=OFF \
   >"$(log cpu-only)" || { cat "$(log cpu-only)" >&2; exit 1; }
 without_cuda cmake --build build/cpu-only -j "$(jobs)" --target fsdp2_plugin
 needed=$(readelf -d build/cpu-only/lib/libfsdp2_plugin.so | grep NEEDED)

@@ -125,6 +125,26 @@ class GlooCommunicator::Scratch {
   at::Tensor kept_;
 };
 
+/// This rank's part of a sum: the others' contributions as they arrive, and the own one where it lies.
+struct GlooCommunicator::Contributions {
+  at::Tensor buffer;  // one place for each other rank
+  at::Tensor own;     // bytes
+  int64_t rank;
+  int64_t size;
+
+  [[nodiscard]] at::Tensor of(int64_t peer) const {
+    if (peer == rank) return own;
+    return buffer.narrow(0, (peer < rank ? peer : peer - 1) * own.numel(), own.numel());
+  }
+
+  void mean_into(at::Tensor output) const {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> parts;
+    for (int64_t peer = 0; peer < size; ++peer) parts.push_back(of(peer).view(output.scalar_type()));
+    rank_mean(output, parts);
+  }
+};
+
 GlooCommunicator::GlooCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout)
     : C10dCommunicator(std::move(backend), timeout), scratch_(std::make_shared<Scratch>()) {}
 
@@ -149,28 +169,25 @@ std::unique_ptr<Request> GlooCommunicator::all_gather(at::Tensor output, at::Ten
   });
 }
 
+GlooCommunicator::Contributions GlooCommunicator::contributions(const at::Tensor& own) {
+  return {scratch_->take(own.numel() * (size() - 1)), own, rank(), size()};
+}
+
 std::unique_ptr<Request> GlooCommunicator::reduce_scatter_mean(at::Tensor output, at::Tensor input) {
   return request("reduce_scatter", static_cast<int64_t>(input.nbytes()), [&]() -> std::function<void()> {
     require(output.is_floating_point(), "reduce_scatter: a mean needs a floating dtype");
     require(input.numel() == output.numel() * size() && input.scalar_type() == output.scalar_type(),
             "reduce_scatter: the input is not as large as the outputs of all ranks");
     const at::Tensor whole = as_bytes(input);
-    const int64_t bytes = static_cast<int64_t>(output.nbytes());
-    const at::Tensor buffer = scratch_->take(bytes * size());
+    const at::Tensor target = as_bytes(output);
+    const auto part = [&](int64_t of) { return whole.narrow(0, of * target.numel(), target.numel()); };
+    const Contributions sum = contributions(part(rank()));
     Exchange exchange(backend_, timeout_, next_tag());
-    exchange.start([&](int peer) { return buffer.narrow(0, peer * bytes, bytes); },
-                   [&](int peer) { return whole.narrow(0, peer * bytes, bytes); });
-    return [exchange = std::move(exchange), scratch = scratch_, buffer, output, input, bytes, rank = rank(),
-            size = size()]() mutable {
+    exchange.start([&](int peer) { return sum.of(peer); }, part);
+    return [exchange = std::move(exchange), scratch = scratch_, sum, output]() mutable {
       exchange.wait();
-      const at::NoGradGuard no_grad;
-      std::vector<at::Tensor> parts;
-      for (int64_t of = 0; of < size; ++of) {
-        parts.push_back(of == rank ? input.detach().view({-1}).narrow(0, rank * output.numel(), output.numel())
-                                   : buffer.narrow(0, of * bytes, bytes).view(output.scalar_type()));
-      }
-      rank_mean(output, parts);
-      scratch->give_back(buffer);
+      sum.mean_into(output);
+      scratch->give_back(sum.buffer);
     };
   });
 }
@@ -179,29 +196,20 @@ std::unique_ptr<Request> GlooCommunicator::reduce_scatter_mean(at::Tensor output
 std::unique_ptr<Request> GlooCommunicator::all_reduce_mean(at::Tensor tensor) {
   return request("all_reduce", static_cast<int64_t>(tensor.nbytes()), [&]() -> std::function<void()> {
     require(tensor.is_floating_point(), "all_reduce: a mean needs a floating dtype");
-    const at::Tensor whole = as_bytes(tensor);
-    const int64_t width = static_cast<int64_t>(tensor.element_size());
-    auto part = [whole, width, elements = tensor.numel(), size = size()](int64_t of) {
+    const auto part = [whole = as_bytes(tensor), width = static_cast<int64_t>(tensor.element_size()),
+                       elements = tensor.numel(), size = size()](int64_t of) {
       const Part range = part_of(elements, size, of);
       return whole.narrow(0, range.begin * width, range.size * width);
     };
-    const int64_t bytes = part(rank()).numel();
-    const at::Tensor buffer = scratch_->take(bytes * size());
+    const Contributions sum = contributions(part(rank()));
     Exchange reduce(backend_, timeout_, next_tag());
-    reduce.start([&](int peer) { return buffer.narrow(0, peer * bytes, bytes); }, [&](int peer) { return part(peer); });
+    reduce.start([&](int peer) { return sum.of(peer); }, part);
     Exchange gather(backend_, timeout_, next_tag());
-    return [reduce = std::move(reduce), gather = std::move(gather), scratch = scratch_, buffer, part, bytes,
-            rank = rank(), size = size(), dtype = tensor.scalar_type(), tensor]() mutable {
+    return [reduce = std::move(reduce), gather = std::move(gather), scratch = scratch_, sum, part, tensor]() mutable {
       reduce.wait();
-      const at::NoGradGuard no_grad;
-      std::vector<at::Tensor> parts;
-      for (int64_t of = 0; of < size; ++of) {
-        parts.push_back((of == rank ? part(rank) : buffer.narrow(0, of * bytes, bytes)).view(dtype));
-      }
-      at::Tensor own = part(rank).view(dtype);
-      rank_mean(own, parts);
-      scratch->give_back(buffer);
-      gather.start([&](int peer) { return part(peer); }, [&](int /*peer*/) { return part(rank); });
+      sum.mean_into(sum.own.view(tensor.scalar_type()));
+      scratch->give_back(sum.buffer);
+      gather.start(part, [&](int /*peer*/) { return sum.own; });
       gather.wait();
     };
   });

@@ -25,8 +25,10 @@ class GlooCommunicator final : public C10dCommunicator {
  private:
   class Exchange;
   class Scratch;
+  struct Contributions;
 
   int next_tag();
+  Contributions contributions(const at::Tensor& own);
 
   uint32_t collectives_ = 0;
   std::shared_ptr<Scratch> scratch_;

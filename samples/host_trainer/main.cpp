@@ -33,9 +33,12 @@ int run(const CommandLine& options) {
     return 0;
   }
   auto train = [&](const RankEnvironment& environment) {
-    auto training = std::make_unique<Training>(config, options, environment);
+    std::unique_ptr<Training> training;
     try {
-      without_backtraces([&] { training->run(); });
+      without_backtraces([&] {
+        training = std::make_unique<Training>(config, options, environment);
+        training->run();
+      });
     } catch (...) {
       // Its connections stay open until the process ends: else other ranks would fail before this error is heard.
       static_cast<void>(training.release());

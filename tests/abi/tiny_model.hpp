@@ -21,8 +21,8 @@ inline torch::jit::Module tiny_model() {
   const auto classes = std::make_shared<torch::jit::CompilationUnit>();
   const auto linear = [&](const std::string& name, int64_t from, int64_t to, int64_t s) {
     torch::jit::Module module("__torch__." + name, classes);
-    module.register_parameter("weight", fill({to, from}, s), false);
-    module.register_parameter("bias", fill({to}, s + 1), false);
+    module.register_parameter("weight", fill({to, from}, s).requires_grad_(), false);
+    module.register_parameter("bias", fill({to}, s + 1).requires_grad_(), false);
     module.define("def forward(self, x):\n    return torch.matmul(x, self.weight.t()) + self.bias\n");
     return module;
   };

@@ -1,12 +1,14 @@
 """Sharded training is the unsharded one, and says so in its metrics."""
 import os
+import pathlib
 import pty
+import re
 import socket
 import subprocess
 import unittest
 
 import torch
-from host import PLUGIN, ROWS, TRAIN, VOCAB, HostTest
+from host import CONFIG, PLUGIN, ROWS, TRAIN, VOCAB, HostTest
 
 STEP_KEYS = {"step", "loss", "step_ms", "samples_per_s", "all_gather_bytes", "reduce_scatter_bytes"}
 SUMMARY_KEYS = {"median_step_ms", "peak_rss_over_start_bytes", "unsharded_peak_bytes", "shard_bytes"}
@@ -54,11 +56,37 @@ class Training(HostTest):
                     torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-5)
                 if strategy != "no_shard":
                     self.assertLess(summary["shard_bytes"], 0.6 * summary["parameter_bytes"])
-                    # The first step of shard_grad_op may find the units whole: the evaluation before it kept them.
-                    self.assertTrue(all(m["all_gather_bytes"] > 0 for m in steps[1:]))
+                    # The first step of shard_grad_op finds the units whole: the evaluation before it kept them.
+                    gathered = steps if strategy == "full_shard" else steps[1:]
+                    self.assertTrue(all(m["all_gather_bytes"] > 0 for m in gathered))
                     self.assertTrue(all(m["reduce_scatter_bytes"] > 0 for m in steps))
                 if strategy == "full_shard":
                     self.assertLess(summary["unsharded_peak_bytes"], summary["parameter_bytes"])
+
+    def accelerate_config(self, fsdp, **changes):
+        """accelerate_v2.yaml is what accelerate 1.15.0 writes (ClusterConfig.to_yaml_file)."""
+        text = (pathlib.Path(__file__).parent / "accelerate_v2.yaml").read_text()
+        for key, value in changes.items():
+            text, count = re.subn(rf"(?m)^(\s*{key}:).*$", rf"\1 {value}", text)
+            self.assertEqual(count, 1, key)
+        self.write("accelerate.yaml", text)
+        return self.write("accelerate.toml", CONFIG[:CONFIG.index("[fsdp]")] + "[fsdp]\n" + fsdp)
+
+    def test_five_steps_from_the_yaml_of_accelerate(self):
+        plain, _ = self.train("--unsharded", "--nproc", "2", sets=["train.steps=5"])
+        for fsdp, changes in (('dialect = "accelerate"\nconfig = "accelerate.yaml"\n', {}),
+                              ('version = 2\ndialect = "accelerate"\nconfig = "accelerate.yaml"\n',
+                               {"fsdp_version": 1, "fsdp_reshard_after_forward": "FULL_SHARD"})):
+            with self.subTest(fsdp):
+                config = self.accelerate_config(fsdp, **changes)
+                steps, _ = self.train("--nproc", "2", config=config, sets=["train.steps=5"])
+                self.assert_same_losses(plain, steps)
+                self.assertTrue(all(m["all_gather_bytes"] > 0 for m in steps))
+
+    def test_version_1_is_not_run_but_says_how(self):
+        config = self.accelerate_config('dialect = "accelerate"\nconfig = "accelerate.yaml"\n', fsdp_version=1,
+                                        fsdp_reshard_after_forward="FULL_SHARD")
+        self.assert_fails(self.run_host("--nproc", "2", config=config), "version = 2", "accelerate.yaml")
 
     def test_accumulation_and_adamw_on_synthetic_tokens(self):
         config = self.write("lm.toml", LANGUAGE_MODEL)

@@ -131,7 +131,12 @@ Reference train_unsharded(jit::Module module, const Recipe& recipe, int64_t worl
 
 TensorsByName elements_of_noise(const RankContext& context, const std::string& model, const Recipe& recipe) {
   jit::Module exact = load(context, model);
-  exact.to(at::kDouble);
+  // Not Module::to(), which converts buffers of integers as well.
+  const auto widen = [](const at::Tensor& tensor) {
+    if (tensor.is_floating_point()) tensor.set_data(tensor.to(at::kDouble));
+  };
+  for (const at::Tensor& parameter : exact.parameters()) widen(parameter);
+  for (const at::Tensor& buffer : exact.buffers()) widen(buffer);
   Recipe once = recipe;
   once.steps = 1;
   const TensorsByName wanted = train_unsharded(exact, once, context.world()).gradients[0];
@@ -143,7 +148,11 @@ TensorsByName elements_of_noise(const RankContext& context, const std::string& m
   TensorsByName result;
   for (const auto& [name, gradient] : wanted) {
     if (!gradient.defined()) continue;
-    const at::Tensor mask = (gradient.abs() < 1e-7 * largest).logical_and(rounded.at(name) != 0);
+    const at::Tensor small = gradient.abs() < 1e-7 * largest;
+    // An element that no rank's data reaches is exactly zero in every run; where nothing else is there, any may be
+    // noise.
+    const bool all = small.all().item<bool>();
+    const at::Tensor mask = all ? small : small.logical_and((gradient != 0).logical_or(rounded.at(name) != 0));
     if (mask.any().item<bool>()) result[name] = mask;
   }
   return result;
