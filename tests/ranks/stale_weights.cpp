@@ -10,21 +10,22 @@ namespace {
 
 const LanguageModel kModel{"lm_tied", "Block"};
 
+// AdamW makes full steps of rounding noise: small ones keep it below the tolerance, and a stale weight far above.
+constexpr double kSmallRate = 2e-4;
+
 at::Tensor output(torch::jit::Module& module, int64_t step, int64_t rank) {
   const at::NoGradGuard guard;
   return module.forward({input_ids(step, rank)}).toTensor().clone();
 }
 
-void expect_equal(const at::Tensor& own, const at::Tensor& wanted, double tolerance = 2e-5) {
-  EXPECT_LE((own - wanted).abs().max().item<double>(), tolerance);
+void expect_equal(const at::Tensor& own, const at::Tensor& wanted) {
+  EXPECT_LE((own - wanted).abs().max().item<double>(), 2e-5);
 }
 
 /// Backward, a forward without gradients, the optimizer's step, a forward. LibTorch's SGD writes through `.data`, which
 /// has a version counter of its own; its AdamW writes the parameter itself.
 void step_after_a_forward(RankContext& context, const std::string& strategy, Optimizer kind, double rate) {
   SCOPED_TRACE(kind == Optimizer::kAdamW ? "AdamW" : "SGD");
-  // AdamW makes full steps of rounding noise; a stale weight is far above that.
-  const double tolerance = kind == Optimizer::kAdamW ? 3e-4 : 2e-5;
   auto reference = load(context, kModel.file);
   std::vector<at::Tensor> parameters;
   std::set<void*> seen;
@@ -44,14 +45,14 @@ void step_after_a_forward(RankContext& context, const std::string& strategy, Opt
     const at::Tensor before = output(reference, 7, context.rank());
     plain->step();
     const at::Tensor after = output(reference, 7, context.rank());
-    ASSERT_GT((after - before).abs().max().item<double>(), 1e-2) << "the step is too small to notice stale weights";
+    ASSERT_GT((after - before).abs().max().item<double>(), 1e-3) << "the step is too small to notice stale weights";
 
     optimizer->zero_grad();
     next_token_loss(module, step, context.rank()).backward();
-    expect_equal(output(module, 7, context.rank()), before, tolerance);
+    expect_equal(output(module, 7, context.rank()), before);
     optimizer->step();
-    expect_equal(output(module, 7, context.rank()), after, tolerance);
-    expect_equal(output(module, 7, context.rank()), after, tolerance);
+    expect_equal(output(module, 7, context.rank()), after);
+    expect_equal(output(module, 7, context.rank()), after);
   }
 }
 
@@ -94,21 +95,21 @@ RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_full_shard) {
   step_after_a_forward(context, "full_shard", Optimizer::kMomentum, 0.05);
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_full_shard) {
-  step_after_a_forward(context, "full_shard", Optimizer::kAdamW, 1e-3);
+  step_after_a_forward(context, "full_shard", Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_shard_grad_op) {
   step_after_a_forward(context, "shard_grad_op", Optimizer::kSgd, 0.05);
   step_after_a_forward(context, "shard_grad_op", Optimizer::kMomentum, 0.05);
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_shard_grad_op) {
-  step_after_a_forward(context, "shard_grad_op", Optimizer::kAdamW, 1e-3);
+  step_after_a_forward(context, "shard_grad_op", Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_no_shard) {
   step_after_a_forward(context, "no_shard", Optimizer::kSgd, 0.05);
   step_after_a_forward(context, "no_shard", Optimizer::kMomentum, 0.05);
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_no_shard) {
-  step_after_a_forward(context, "no_shard", Optimizer::kAdamW, 1e-3);
+  step_after_a_forward(context, "no_shard", Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, copy_after_a_forward_full_shard) {
   write_after_a_forward(context, "full_shard", copy, false);
