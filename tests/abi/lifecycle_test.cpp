@@ -1,7 +1,9 @@
 // Loading once, twice, as a copy, closing and going on: one process per test, since what is loaded stays.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <fsdp2/plugin.hpp>
 
 #include "tests/abi/scratch.hpp"
@@ -128,9 +130,11 @@ TEST(Lifecycle, TheHostsOwnOperatorsWorkAfterReopening) {
       },
       c10::AliasAnalysisKind::FROM_SCHEMA)});
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(Plugin::load(plugin_path()).strategies().empty());
-  torch::jit::Module module("__torch__.Twice");
-  module.define("def forward(self, x):\n    return torch.ops.fsdp2_test_host.twice(x)\n");
-  EXPECT_TRUE(at::equal(module.forward({at::ones({3})}).toTensor(), at::full({3}, 2.0)));
+  const auto graph = std::make_shared<torch::jit::Graph>();
+  torch::jit::parseIR("graph(%x):\n  %y : Tensor = fsdp2_test_host::twice(%x)\n  return (%y)\n", graph.get());
+  torch::jit::Stack stack{at::ones({3})};
+  torch::jit::GraphExecutor(graph, "twice").run(stack);
+  EXPECT_TRUE(at::equal(stack.front().toTensor(), at::full({3}, 2.0)));
 }
 
 TEST(Lifecycle, TheLastShutdownFailsWhileAnEngineLives) {

@@ -1,5 +1,6 @@
 // The engine against PyTorch's own fully_shard: same weights, same data, numbers stored by reference.py.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include <cstdlib>
 #include <fstream>

@@ -1,6 +1,7 @@
 // Detach gives a plain module with the trained weights; what it saves knows nothing of us.
 #include <caffe2/serialize/inline_container.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/import.h>
 
 #include <filesystem>
 

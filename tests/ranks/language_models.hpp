@@ -1,7 +1,7 @@
 // The language models of the tests: which files, which layer class, which data.
 #pragma once
+#include <ATen/ops/cross_entropy_loss.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/torch.h>
 
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
 // Parameters that are frozen, of several dtypes, tiny, empty, read by others, or without any input beside them.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/ranks/odd_training.hpp"
 

@@ -1,5 +1,6 @@
 // Units that run twice, in a loop, not at all, inside each other, or by another path.
 #include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
 
 #include "tests/ranks/odd_training.hpp"
 

@@ -1,5 +1,6 @@
 // Reported fault: operators that a graph pass removes, and gradients that change when the executor specialises.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 #include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>

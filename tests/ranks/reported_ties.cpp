@@ -1,5 +1,7 @@
 // Reported faults with tied weights: stepped twice, and rows of the last rank that never change.
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/ranks/harness/data.hpp"
 #include "tests/ranks/harness/training.hpp"

@@ -1,5 +1,6 @@
 // Reported faults of use: two forwards before two backwards, and an optimizer made after the model was used.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/ranks/harness/data.hpp"
 #include "tests/ranks/harness/training.hpp"

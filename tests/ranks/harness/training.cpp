@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/serialization/import.h>
-#include <torch/torch.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <set>

@@ -1,7 +1,7 @@
 // Training a module sharded and unsharded on the same global batches, and comparing the two.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
-#include <torch/optim.h>
+#include <torch/optim/optimizer.h>
 
 #include <functional>
 #include <map>
