@@ -38,8 +38,10 @@ void Runtime::enter_backward() {
         "a backward pass through a sharded module was started inside another one (as activation checkpointing " +
             std::string("does); this is not supported"));
   }
-  // The pass before this one may have thrown: its callback never ran.
-  for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });
+  if (graph_task_ != -1) {
+    // The pass before this one threw: its callback never ran.
+    for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });
+  }
   graph_task_ = task;
   auto pass = std::make_shared<int>(task);
   pass_ = pass;
