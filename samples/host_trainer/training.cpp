@@ -1,10 +1,15 @@
 #include "samples/host_trainer/training.hpp"
 
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
@@ -45,11 +50,32 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Config& config, st
                                                torch::optim::AdamWOptions(config.lr).weight_decay(config.weight_decay));
 }
 
-/// The whole file or none: a reader never sees half of it.
-void save(const torch::jit::Module& module, const std::string& path) {
-  const std::string unfinished = path + ".unfinished";
-  module.save(unfinished);
-  std::filesystem::rename(unfinished, path);
+/// LibTorch's own writer ends the program when the disk is full, so errors are kept from it until it is done.
+void write_module(const torch::jit::Module& module, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  int error = file ? 0 : errno;
+  torch::jit::ExportModule(module, [&](const void* data, size_t size) {
+    if (error == 0 && !file.write(static_cast<const char*>(data), static_cast<std::streamsize>(size))) error = errno;
+    return size;
+  });
+  if (error == 0 && !file.flush()) error = errno;
+  if (error != 0) throw std::runtime_error("--save " + path + ": " + std::strerror(error) + '.');
+}
+
+/// The whole file or none: a reader never sees half of it. What is no file (a device, a pipe) is written to directly.
+void save(const torch::jit::Module& module, const std::string& given) {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::weakly_canonical(given);
+  if (fs::exists(path) && !fs::is_regular_file(path)) return write_module(module, path.string());
+  const std::string unfinished = path.string() + '.' + std::to_string(::getpid()) + ".unfinished";
+  try {
+    write_module(module, unfinished);
+    fs::rename(unfinished, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(unfinished, ignored);
+    throw;
+  }
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ class ConfigErrors(HostTest):
         self.assert_fails(self.run_host("--nproc", "2", sets=["fsdp.stratgy=full_shard"]), "stratgy", "strategy")
 
     def test_environment(self):
+        self.assert_fails(self.run_host("--nproc", "2", environment={"RANK": "0", "WORLD_SIZE": "2"}), "leave out --nproc")
         self.assert_fails(self.run_host(environment={"RANK": "0"}), "RANK", "WORLD_SIZE")
         self.assert_fails(self.run_host(environment={"RANK": "2", "WORLD_SIZE": "2"}), "RANK is 2")
         self.assert_fails(self.run_host(environment={"RANK": "x", "WORLD_SIZE": "2"}), 'RANK is "x"')

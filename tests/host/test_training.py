@@ -83,6 +83,22 @@ class Training(HostTest):
                 self.assert_same_losses(plain, steps)
                 self.assertTrue(all(m["all_gather_bytes"] > 0 for m in steps))
 
+    def test_save_follows_links_and_leaves_devices_alone(self):
+        (self.folder / "link.pt").symlink_to("target.pt")
+        self.train("--save", "link.pt", sets=["train.steps=1"])
+        self.assertTrue((self.folder / "link.pt").is_symlink())
+        torch.jit.load(self.folder / "target.pt")
+        os.mkfifo(self.folder / "pipe")
+        reader = subprocess.Popen(["cat", "pipe"], cwd=self.folder, stdout=subprocess.PIPE)
+        self.train("--save", "pipe", sets=["train.steps=1"])
+        self.assertEqual(len(reader.communicate()[0]), (self.folder / "target.pt").stat().st_size)
+
+    def test_save_to_a_full_disk_is_an_error(self):
+        full = self.folder / "full"
+        full.symlink_to("/dev/full")
+        self.assert_fails(self.run_host("--save", "full", sets=["train.steps=1"]), "--save", "No space left on device")
+        self.assertEqual(list(self.folder.glob("*.unfinished")), [])
+
     def test_version_1_is_not_run_but_says_how(self):
         config = self.accelerate_config('dialect = "accelerate"\nconfig = "accelerate.yaml"\n', fsdp_version=1,
                                         fsdp_reshard_after_forward="FULL_SHARD")

@@ -42,11 +42,19 @@ class CountingAllocator final : public c10::Allocator {
   c10::Allocator* inner_ = c10::GetDefaultCPUAllocator();
 };
 
-/// In force from here to the end of this rank's process: earlier tensors keep their own deleters.
-void count_allocations() {
-  static CountingAllocator allocator;
-  c10::SetCPUAllocator(&allocator, 200);
-}
+/// In force while it lives; tensors keep the deleters they were made with. Convolutions need the default allocator back:
+/// theirs is called in a way that wants no context.
+struct CountedAllocations {
+  CountedAllocations() {
+    static CountingAllocator allocator;
+    c10::SetCPUAllocator(&allocator, kPriority);
+  }
+  ~CountedAllocations() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), kPriority); }
+  CountedAllocations(const CountedAllocations&) = delete;
+  CountedAllocations& operator=(const CountedAllocations&) = delete;
+
+  static constexpr uint8_t kPriority = 200;
+};
 
 int64_t largest_unit(const Plan& plan) {
   int64_t largest = 0;
@@ -135,7 +143,7 @@ RANK_CASE_ON(Memory, peak_while_sharding, 2, 4) {
 
 /// The same without trust in the engine: bytes of all CPU tensors of the process.
 RANK_CASE_ON(Memory, live_bytes_by_allocator, 2, 4) {
-  count_allocations();
+  const CountedAllocations counted;
   const int64_t start = CountingAllocator::live;
   auto module = load(context, kModel.file);
   const int64_t loaded = CountingAllocator::live - start;
