@@ -51,7 +51,8 @@ int run(const CommandLine& options) {
     return 0;
   }
   if (options.nproc && std::getenv("RANK") != nullptr)
-    throw std::runtime_error("RANK is set, so a launcher has started this process as a rank already: leave out --nproc.");
+    throw std::runtime_error(
+        "RANK is set, so a launcher has started this process as a rank already: leave out --nproc.");
   if (options.nproc) return launch(options.nproc, train);
   train(rank_environment());
   return 0;

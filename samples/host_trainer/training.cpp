@@ -65,7 +65,11 @@ void write_module(const torch::jit::Module& module, const std::string& path) {
 /// The whole file or none: a reader never sees half of it. What is no file (a device, a pipe) is written to directly.
 void save(const torch::jit::Module& module, const std::string& given) {
   namespace fs = std::filesystem;
-  const fs::path path = fs::weakly_canonical(given);
+  constexpr int kMostLinks = 40;
+  fs::path path = given;
+  for (int links = 0; fs::is_symlink(path) && links < kMostLinks; ++links) {
+    path = path.parent_path() / fs::read_symlink(path);
+  }
   if (fs::exists(path) && !fs::is_regular_file(path)) return write_module(module, path.string());
   const std::string unfinished = path.string() + '.' + std::to_string(::getpid()) + ".unfinished";
   try {
