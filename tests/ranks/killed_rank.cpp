@@ -65,21 +65,21 @@ Judge survivors_say(const std::string& operation, int signal, const std::string&
 }
 
 const bool added = [] {
-  const auto add = [](const char* name, CaseFunction run, Judge judge) {
-    add_case(__FILE__, __LINE__, "KilledRank", name, std::move(run), {2, 4}, 60, std::move(judge));
+  const auto add = [](const char* name, CaseFunction run, Judge judge, std::vector<int64_t> worlds = {2}) {
+    add_case(__FILE__, __LINE__, "KilledRank", name, std::move(run), std::move(worlds), 60, std::move(judge));
   };
   const auto kill = [] { ::raise(SIGKILL); };
   const auto leave = [] { ::_exit(3); };
-  const auto stop = [] { ::sleep(12); };
-  add("killed_in_forward", step_with(kGatherInForward, kill), survivors_say("gather", SIGKILL));
-  add("killed_in_backward", step_with(kReductionInBackward, kill), survivors_say("reduc", SIGKILL));
+  const auto stop = [] { ::sleep(5); };
+  add("killed_in_forward", step_with(kGatherInForward, kill), survivors_say("gather", SIGKILL), {2, 4});
+  add("killed_in_backward", step_with(kReductionInBackward, kill), survivors_say("reduc", SIGKILL), {2, 4});
   add("exits_in_forward", step_with(kGatherInForward, leave), survivors_say("gather", 0, "status 3"));
   add("exits_in_backward", step_with(kReductionInBackward, leave), survivors_say("reduc", 0, "status 3"));
   const auto throws = [] { throw std::runtime_error("host fault"); };
   add("throws_in_forward", step_with(kGatherInForward, throws), survivors_say("gather", 0, "host fault"));
   add("throws_in_backward", step_with(kReductionInBackward, throws), survivors_say("reduc", 0, "host fault"));
-  add("stops_in_forward", step_with(kGatherInForward, stop, 3), survivors_say("gather", 0));
-  add("stops_in_backward", step_with(kReductionInBackward, stop, 3), survivors_say("reduc", 0));
+  add("stops_in_forward", step_with(kGatherInForward, stop, 2), survivors_say("gather", 0));
+  add("stops_in_backward", step_with(kReductionInBackward, stop, 2), survivors_say("reduc", 0));
   return true;
 }();
 

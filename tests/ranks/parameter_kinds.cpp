@@ -7,14 +7,14 @@
 namespace fsdp2::testing {
 namespace {
 
-RANK_CASE(ParameterKinds, frozen) {
+RANK_CASE_ON(ParameterKinds, frozen, 2, 4) {
   // Weights frozen beside trainable biases, a unit all frozen, a unit all trainable.
   expect_odd_trains(context, "Frozen", {"Layer"});
   expect_odd_trains(context, "Frozen", {"Linear"});
   expect_odd_trains(context, "Frozen", {});
 }
 
-RANK_CASE(ParameterKinds, frozen_gradients_stay_undefined) {
+RANK_CASE_ON(ParameterKinds, frozen_gradients_stay_undefined, 2, 4) {
   auto module = load(context, "Frozen");
   const auto sharded = shard(context, module, units_of({"Layer"}));
   mean_square(module.forward({odd_input(0, context.rank())})).backward();
@@ -43,7 +43,7 @@ RANK_CASE_ON(ParameterKinds, frozen_bytes_are_not_reduced, 2, 4) {
   EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), trainable);
 }
 
-RANK_CASE(ParameterKinds, float64) {
+RANK_CASE_ON(ParameterKinds, float64, 2, 4) {
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     return module.forward({odd_input(step, rank).to(at::kDouble)}).toTensor().pow(2).mean();
@@ -55,15 +55,15 @@ RANK_CASE(ParameterKinds, float64) {
   expect_odd_trains(context, "Double", {"Layer"}, recipe, tight);
 }
 
-RANK_CASE(ParameterKinds, frozen_bfloat16_beside_float32) {
+RANK_CASE_ON(ParameterKinds, frozen_bfloat16_beside_float32, 2, 4) {
   expect_odd_trains(context, "Mixed", {"MixedDtypes"});
 }
-RANK_CASE(ParameterKinds, frozen_bfloat16_in_the_root) {
+RANK_CASE_ON(ParameterKinds, frozen_bfloat16_in_the_root, 2, 4) {
   expect_odd_trains(context, "Mixed", {});
 }
 
 /// Numbers by hand: loss = sum(p q) with p = 1 and q = 0, 1, 2.
-RANK_CASE(ParameterKinds, shorter_than_the_number_of_ranks) {
+RANK_CASE_ON(ParameterKinds, shorter_than_the_number_of_ranks, 2, 4) {
   for (const Sharding& sharding : every_strategy({})) {
     auto module = load(context, "Tiny");
     const auto sharded = shard(context, module, sharding);
@@ -91,7 +91,7 @@ RANK_CASE(ParameterKinds, shorter_than_the_number_of_ranks) {
   }
 }
 
-RANK_CASE(ParameterKinds, tiny_units) {
+RANK_CASE_ON(ParameterKinds, tiny_units, 2, 4) {
   Recipe recipe = odd_recipe();
   recipe.rate = 1e-6;  // sums are large here
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
@@ -102,7 +102,7 @@ RANK_CASE(ParameterKinds, tiny_units) {
   expect_odd_trains(context, "TinyUnits", {"TinyUnit"}, recipe, tolerance);
 }
 
-RANK_CASE(ParameterKinds, module_without_inputs) {
+RANK_CASE_ON(ParameterKinds, module_without_inputs, 2, 4) {
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     return (module.forward({}).toTensor() * fill({6, 3}, step + rank)).pow(2).sum();
@@ -110,7 +110,7 @@ RANK_CASE(ParameterKinds, module_without_inputs) {
   expect_odd_trains(context, "Square", {}, recipe);
 }
 
-RANK_CASE(ParameterKinds, unit_without_inputs) {
+RANK_CASE_ON(ParameterKinds, unit_without_inputs, 2, 4) {
   Recipe recipe = odd_recipe();
   recipe.rate = 0.01;
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
@@ -119,30 +119,30 @@ RANK_CASE(ParameterKinds, unit_without_inputs) {
   expect_odd_trains(context, "SquareInside", {"Square"}, recipe);
 }
 
-RANK_CASE(ParameterKinds, weight_read_by_the_parent_of_its_module) {
+RANK_CASE_ON(ParameterKinds, weight_read_by_the_parent_of_its_module, 2, 4) {
   expect_odd_trains(context, "AttentionModel", {"AttentionUnit"}, odd_recipe(3));
 }
-RANK_CASE(ParameterKinds, weight_read_by_the_unit_itself) {
+RANK_CASE_ON(ParameterKinds, weight_read_by_the_unit_itself, 2, 4) {
   expect_odd_trains(context, "AttentionModel", {"MultiheadAttention"}, odd_recipe(3));
 }
 /// The class of out_proj itself: its parameters must go to the reader's unit.
-RANK_CASE(ParameterKinds, weight_of_a_unit_that_never_runs) {
+RANK_CASE_ON(ParameterKinds, weight_of_a_unit_that_never_runs, 2, 4) {
   expect_odd_trains(context, "AttentionModel", {"NonDynamicallyQuantizableLinear", "MultiheadAttention"},
                     odd_recipe(3));
   expect_odd_trains(context, "AttentionModel", {"NonDynamicallyQuantizableLinear"}, odd_recipe(3));
 }
 
-RANK_CASE(ParameterKinds, weight_of_a_unit_read_by_the_root) {
+RANK_CASE_ON(ParameterKinds, weight_of_a_unit_read_by_the_root, 2, 4) {
   expect_odd_trains(context, "ParentReads", {"Layer"});
   expect_odd_trains(context, "ParentReads", {"Linear"});
 }
 
-RANK_CASE(ParameterKinds, transformer_of_pytorch) {
+RANK_CASE_ON(ParameterKinds, transformer_of_pytorch, 2, 4) {
   expect_odd_trains(context, "TorchTransformer", {"TransformerEncoderLayer"});
 }
 
 /// Buffers are whole on each rank, each with its own values.
-RANK_CASE(ParameterKinds, buffers) {
+RANK_CASE_ON(ParameterKinds, buffers, 2, 4) {
   const auto loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     return mean_square(module.forward({odd_input(step, rank).reshape({6, 8})}));
   };
@@ -196,7 +196,7 @@ Recipe image_recipe() {
   return recipe;
 }
 
-RANK_CASE(ParameterKinds, convolution) {
+RANK_CASE_ON(ParameterKinds, convolution, 2, 4) {
   expect_odd_trains(context, "Convolution", {"Conv2d"}, image_recipe());
   expect_odd_trains(context, "Convolution", {}, image_recipe());
 }
@@ -222,13 +222,13 @@ void right_or_refused(RankContext& context, const std::string& model, const std:
   expect_odd_trains(context, model, {}, recipe);
 }
 
-RANK_CASE(ParameterKinds, not_contiguous) {
+RANK_CASE_ON(ParameterKinds, not_contiguous, 2, 4) {
   right_or_refused(context, "Strided", "convolution.weight", image_recipe());
 }
-RANK_CASE(ParameterKinds, zero_dimensions) {
+RANK_CASE_ON(ParameterKinds, zero_dimensions, 2, 4) {
   right_or_refused(context, "ScalarParameter", "scalar", odd_recipe());
 }
-RANK_CASE(ParameterKinds, zero_elements) {
+RANK_CASE_ON(ParameterKinds, zero_elements, 2, 4) {
   Recipe recipe = odd_recipe();
   recipe.rate = 1e-3;
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {

@@ -61,19 +61,20 @@ std::vector<RankCase>& rank_cases();
 
 /// True, so that it can initialise a static object.
 bool add_case(const char* file, int line, std::string topic, std::string name, CaseFunction run,
-              std::vector<int64_t> worlds = {1, 2, 4}, int limit_s = 120, Judge judge = {});
+              std::vector<int64_t> worlds = {2}, int limit_s = 120, Judge judge = {});
 
 /// Folder of the exported models; set by main().
 std::string& models_folder();
 /// Number of ranks of the program's pool; set by main().
 int64_t& pool_world();
 
-// RANK_CASE(topic, name) { ... uses `context` ... } runs on one, two and four ranks; RANK_CASE_ON names the worlds.
+// RANK_CASE(topic, name) { ... uses `context` ... } runs on two ranks; RANK_CASE_ON names the worlds, where how many ranks
+// there are is the point (cuts, counts, parity) and not only that there are others.
 #define RANK_CASE_ON(topic, name, ...)                                                        \
   static void topic##_##name(::fsdp2::testing::RankContext& context);                         \
   [[maybe_unused]] static const bool topic##_##name##_added = ::fsdp2::testing::add_case(     \
       __FILE__, __LINE__, #topic, #name, &topic##_##name, std::vector<int64_t>{__VA_ARGS__}); \
   static void topic##_##name([[maybe_unused]] ::fsdp2::testing::RankContext& context)
-#define RANK_CASE(topic, name) RANK_CASE_ON(topic, name, 1, 2, 4)
+#define RANK_CASE(topic, name) RANK_CASE_ON(topic, name, 2)
 
 }  // namespace fsdp2::testing

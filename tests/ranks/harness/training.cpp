@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -105,6 +106,8 @@ TensorsByName named_parameters(const jit::Module& module) {
 }
 
 Reference train_unsharded(jit::Module module, const Recipe& recipe, int64_t world) {
+  // Graphs as they are written: no time for passes that the sharded run's executor takes, and nothing shared with it.
+  const jit::GraphOptimizerEnabledGuard as_written(false);
   Reference result;
   std::vector<at::Tensor> parameters;
   for (const auto& [name, tensor] : distinct_parameters(module)) parameters.push_back(tensor);
