@@ -42,8 +42,8 @@ class CountingAllocator final : public c10::Allocator {
   c10::Allocator* inner_ = c10::GetDefaultCPUAllocator();
 };
 
-/// In force while it lives; tensors keep the deleters they were made with. Convolutions need the default allocator back:
-/// theirs is called in a way that wants no context.
+/// In force while it lives; tensors keep the deleters they were made with. Convolutions need the default allocator
+/// back: theirs is called in a way that wants no context.
 struct CountedAllocations {
   CountedAllocations() {
     static CountingAllocator allocator;

@@ -14,7 +14,7 @@ RANK_CASE_ON(ParameterKinds, frozen, 2, 4) {
   expect_odd_trains(context, "Frozen", {});
 }
 
-RANK_CASE_ON(ParameterKinds, frozen_gradients_stay_undefined, 2, 4) {
+RANK_CASE(ParameterKinds, frozen_gradients_stay_undefined) {
   auto module = load(context, "Frozen");
   const auto sharded = shard(context, module, units_of({"Layer"}));
   mean_square(module.forward({odd_input(0, context.rank())})).backward();
@@ -43,7 +43,7 @@ RANK_CASE_ON(ParameterKinds, frozen_bytes_are_not_reduced, 2, 4) {
   EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), trainable);
 }
 
-RANK_CASE_ON(ParameterKinds, float64, 2, 4) {
+RANK_CASE(ParameterKinds, float64) {
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     return module.forward({odd_input(step, rank).to(at::kDouble)}).toTensor().pow(2).mean();
@@ -102,7 +102,7 @@ RANK_CASE_ON(ParameterKinds, tiny_units, 2, 4) {
   expect_odd_trains(context, "TinyUnits", {"TinyUnit"}, recipe, tolerance);
 }
 
-RANK_CASE_ON(ParameterKinds, module_without_inputs, 2, 4) {
+RANK_CASE(ParameterKinds, module_without_inputs) {
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     return (module.forward({}).toTensor() * fill({6, 3}, step + rank)).pow(2).sum();
@@ -110,7 +110,7 @@ RANK_CASE_ON(ParameterKinds, module_without_inputs, 2, 4) {
   expect_odd_trains(context, "Square", {}, recipe);
 }
 
-RANK_CASE_ON(ParameterKinds, unit_without_inputs, 2, 4) {
+RANK_CASE(ParameterKinds, unit_without_inputs) {
   Recipe recipe = odd_recipe();
   recipe.rate = 0.01;
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
@@ -119,25 +119,25 @@ RANK_CASE_ON(ParameterKinds, unit_without_inputs, 2, 4) {
   expect_odd_trains(context, "SquareInside", {"Square"}, recipe);
 }
 
-RANK_CASE_ON(ParameterKinds, weight_read_by_the_parent_of_its_module, 2, 4) {
+RANK_CASE(ParameterKinds, weight_read_by_the_parent_of_its_module) {
   expect_odd_trains(context, "AttentionModel", {"AttentionUnit"}, odd_recipe(3));
 }
-RANK_CASE_ON(ParameterKinds, weight_read_by_the_unit_itself, 2, 4) {
+RANK_CASE(ParameterKinds, weight_read_by_the_unit_itself) {
   expect_odd_trains(context, "AttentionModel", {"MultiheadAttention"}, odd_recipe(3));
 }
 /// The class of out_proj itself: its parameters must go to the reader's unit.
-RANK_CASE_ON(ParameterKinds, weight_of_a_unit_that_never_runs, 2, 4) {
+RANK_CASE(ParameterKinds, weight_of_a_unit_that_never_runs) {
   expect_odd_trains(context, "AttentionModel", {"NonDynamicallyQuantizableLinear", "MultiheadAttention"},
                     odd_recipe(3));
   expect_odd_trains(context, "AttentionModel", {"NonDynamicallyQuantizableLinear"}, odd_recipe(3));
 }
 
-RANK_CASE_ON(ParameterKinds, weight_of_a_unit_read_by_the_root, 2, 4) {
+RANK_CASE(ParameterKinds, weight_of_a_unit_read_by_the_root) {
   expect_odd_trains(context, "ParentReads", {"Layer"});
   expect_odd_trains(context, "ParentReads", {"Linear"});
 }
 
-RANK_CASE_ON(ParameterKinds, transformer_of_pytorch, 2, 4) {
+RANK_CASE(ParameterKinds, transformer_of_pytorch) {
   expect_odd_trains(context, "TorchTransformer", {"TransformerEncoderLayer"});
 }
 

@@ -1,6 +1,5 @@
 // Reported fault: operators that a graph pass removes, and gradients that change when the executor specialises.
 #include <gtest/gtest.h>
-#include <torch/optim/sgd.h>
 #include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
@@ -10,6 +9,7 @@
 #include <torch/csrc/jit/passes/peephole.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/ranks/harness/data.hpp"
 #include "tests/ranks/harness/training.hpp"

@@ -68,8 +68,8 @@ std::string& models_folder();
 /// Number of ranks of the program's pool; set by main().
 int64_t& pool_world();
 
-// RANK_CASE(topic, name) { ... uses `context` ... } runs on two ranks; RANK_CASE_ON names the worlds, where how many ranks
-// there are is the point (cuts, counts, parity) and not only that there are others.
+// RANK_CASE(topic, name) { ... uses `context` ... } runs on two ranks; RANK_CASE_ON names the worlds, where how many
+// ranks there are is the point (cuts, counts, parity) and not only that there are others.
 #define RANK_CASE_ON(topic, name, ...)                                                        \
   static void topic##_##name(::fsdp2::testing::RankContext& context);                         \
   [[maybe_unused]] static const bool topic##_##name##_added = ::fsdp2::testing::add_case(     \

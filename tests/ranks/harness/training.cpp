@@ -1,8 +1,8 @@
 #include "tests/ranks/harness/training.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
