@@ -19,6 +19,14 @@ int64_t numel(const std::vector<int64_t>& shape) {
   return count;
 }
 
+bool gathers(const Plan& plan) {
+  return plan.mesh.shard > 1 || (plan.force_collectives && plan.mesh.replicate == 1);
+}
+
+bool reduces(const Plan& plan) {
+  return plan.mesh.shard * plan.mesh.replicate > 1 || plan.force_collectives;
+}
+
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit) {
   return part_bytes(unit) * plan.mesh.shard;
 }
@@ -38,6 +46,7 @@ int64_t parameter_bytes(const Plan& plan) {
 }
 
 int64_t peak_unsharded_bytes(const Plan& plan) {
+  if (!gathers(plan)) return 0;
   int64_t kept = 0;
   for (const PlannedUnit& unit : plan.units) {
     if (!unit.reshard_after_forward) kept += unsharded_bytes(plan, unit);

@@ -59,6 +59,11 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+/// Whether units are gathered and freed: not where each rank holds them whole (no_shard, a world of 1).
+bool gathers(const Plan& plan);
+/// Whether gradients are reduced over ranks.
+bool reduces(const Plan& plan);
+
 /// Elements of a tensor of that shape.
 int64_t numel(const std::vector<int64_t>& shape);
 
@@ -71,9 +76,9 @@ int64_t shard_bytes(const Plan& plan);
 /// Bytes of all parameters, each once, without padding.
 int64_t parameter_bytes(const Plan& plan);
 
-/// The most bytes of full parameters that are whole at once while training without prefetch: for units that reshard
-/// after forward, the greatest sum over a unit and the units that enclose it, together with all units that do not
-/// reshard.
+/// The most bytes that gathered parameters take at once, beside the shards, while training without prefetch: for units
+/// that reshard after forward, the greatest sum over a unit and the units that enclose it, together with all units that
+/// do not reshard. 0 where nothing is gathered.
 int64_t peak_unsharded_bytes(const Plan& plan);
 
 /// The part of a parameter that one rank owns, in elements of the flattened parameter: [begin, end).

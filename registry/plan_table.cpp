@@ -72,9 +72,10 @@ std::string aligned(const std::vector<Row>& rows) {
 }  // namespace
 
 std::string to_table(const Plan& plan) {
-  std::string text = plan.strategy + ", layout " + plan.layout + ", " +
-                     std::to_string(plan.mesh.replicate * plan.mesh.shard) + " ranks (" +
-                     std::to_string(plan.mesh.replicate) + " x " + std::to_string(plan.mesh.shard) + ")\n";
+  const int64_t world = plan.mesh.replicate * plan.mesh.shard;
+  std::string text = plan.strategy + ", layout " + plan.layout + ", " + std::to_string(world) +
+                     (world == 1 ? " rank (" : " ranks (") + std::to_string(plan.mesh.replicate) + " x " +
+                     std::to_string(plan.mesh.shard) + ")\n";
   std::vector<Row> rows{
       {"unit", "class", "parameters", "dtype", "whole", "a rank", "padding B", "at most B", "reshard"}};
   int64_t padding = 0;
@@ -84,8 +85,8 @@ std::string to_table(const Plan& plan) {
   }
   text += aligned(rows);
   text += "parameters " + bytes_text(parameter_bytes(plan)) + ", a rank holds " + bytes_text(shard_bytes(plan)) +
-          " (padding over all ranks " + std::to_string(padding) + " B), most whole at once " +
-          bytes_text(peak_unsharded_bytes(plan)) + "\n";
+          " (padding over all ranks " + std::to_string(padding) + " B) and gathers at most " +
+          bytes_text(peak_unsharded_bytes(plan)) + " beside it at once\n";
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
 }

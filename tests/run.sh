@@ -15,8 +15,9 @@ without_cuda() {
   env -u CUDA_HOME -u CUDA_PATH PATH="$path" "$@"
 }
 say "building libfsdp2_plugin.so alone without CUDA, in build/cpu-only"
-# Unoptimised: it is there to be built, not to be run.
-without_cuda cmake -S . -B build/cpu-only -G Ninja -DCMAKE_CXX_FLAGS=-O0 -DFSDP2_TESTS=OFF -DFSDP2_SAMPLES=OFF \
+# Unoptimised and many files at once: it is there to be built, not to be run.
+without_cuda cmake -S . -B build/cpu-only -G Ninja -DCMAKE_CXX_FLAGS=-O0 -DCMAKE_UNITY_BUILD=ON \
+  -DFSDP2_TESTS=OFF -DFSDP2_SAMPLES=OFF \
   >"$(log cpu-only)" || { cat "$(log cpu-only)" >&2; exit 1; }
 without_cuda cmake --build build/cpu-only -j "$(jobs)" --target fsdp2_plugin
 needed=$(readelf -d build/cpu-only/lib/libfsdp2_plugin.so | grep NEEDED)
@@ -30,4 +31,5 @@ build asan
 say "tests of the torch-free parts under ASan and UBSan"
 ctest --preset asan
 say "tests"
-ctest --preset release --timeout 600
+# Three at a time, of which tests of ranks count for two: these wait for each other as much as they compute.
+ctest --preset release --timeout 600 --parallel 3

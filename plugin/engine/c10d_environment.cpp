@@ -8,12 +8,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "plugin/engine/exception_text.hpp"
 #include "registry/error.hpp"
@@ -93,6 +95,38 @@ c10::intrusive_ptr<c10d::Store> shared_store(const Environment& env, Timeout tim
   return store;
 }
 
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) text += " and " + std::to_string(ranks.size() - kMost) + " more";
+  return text;
+}
+
+/// Each rank signs in, so that the one that does not come, or comes twice, can be named. The last one to sign lets all
+/// go on: each waits for one key, however many ranks there are.
+void sign_in(c10d::Store& store, const Environment& env, Timeout timeout) {
+  const auto limit = timeout > Timeout::zero() ? timeout : Timeout(kBackendDefaultTimeout);
+  const auto key = [](int rank) { return "rank_" + std::to_string(rank) + "_is_here"; };
+  if (store.add(key(env.rank), 1) > 1) {
+    throw Error(ErrorCode::kCommunication,
+                "two processes have RANK " + std::to_string(env.rank) + " of " + std::to_string(env.size));
+  }
+  if (store.add("ranks_here", 1) == env.size) store.set("all_here", std::vector<uint8_t>{1});
+  try {
+    store.wait({"all_here"}, limit);
+  } catch (const std::exception&) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < env.size; ++rank) {
+      if (!store.check({key(rank)})) missing.push_back(rank);
+    }
+    if (missing.empty()) throw;
+    throw Error(ErrorCode::kCommunication,
+                ranks_text(missing) + " of " + std::to_string(env.size) + " did not come within " +
+                    std::to_string(std::chrono::duration_cast<std::chrono::seconds>(limit).count()) + " s");
+  }
+}
+
 /// Keys of one group: apart from those of the host, of earlier attempts, and of earlier groups of this process (which
 /// every rank makes in the same order).
 c10::intrusive_ptr<c10d::Store> group_store(const Environment& env, Timeout timeout) {
@@ -101,8 +135,10 @@ c10::intrusive_ptr<c10d::Store> group_store(const Environment& env, Timeout time
   if (env.size == 1) return c10::make_intrusive<c10d::HashStore>();
   auto store = shared_store(env, timeout);
   const std::scoped_lock lock(mutex);
-  return c10::make_intrusive<c10d::PrefixStore>(
+  auto own = c10::make_intrusive<c10d::PrefixStore>(
       "fsdp2_plugin/attempt_" + std::to_string(env.attempt) + "/group_" + std::to_string(groups++), std::move(store));
+  sign_in(*own, env, timeout);
+  return own;
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const Environment& env, Timeout timeout) {
@@ -132,6 +168,17 @@ c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const Environment& 
 #endif
 }
 
+Error did_not_meet(const Environment& env, std::string cause) {
+  const std::string place = env.size == 1 ? "" : " at " + env.address + ":" + std::to_string(env.port);
+  if (cause.find("EADDRINUSE") != std::string::npos) {
+    cause = "the port is in use: by another program, or by a second process with RANK 0 (" + cause + ")";
+  }
+  return {ErrorCode::kCommunication,
+          "rank " + std::to_string(env.rank) + ": the " + std::to_string(env.size) + " ranks did not meet" + place +
+              ": " + cause,
+          {.rank = env.rank}};
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> communicator_from_environment(const std::string& backend, c10::Device device,
@@ -148,16 +195,11 @@ std::shared_ptr<Communicator> communicator_from_environment(const std::string& b
   try {
     auto group = chosen == "gloo" ? make_gloo(env, timeout) : make_nccl(env, device, timeout);
     return C10dCommunicator::from_backend(std::move(group), timeout);
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCommunication) throw;
+    throw did_not_meet(env, error.what());
   } catch (const std::exception& error) {
-    ErrorDetails details;
-    details.rank = env.rank;
-    const std::string place = env.size == 1 ? "" : " at " + env.address + ":" + std::to_string(env.port);
-    throw Error(ErrorCode::kCommunication,
-                "rank " + std::to_string(env.rank) + ": the " + std::to_string(env.size) + " ranks did not meet" +
-                    place + ": " + exception_text(error),
-                std::move(details));
+    throw did_not_meet(env, exception_text(error));
   }
 }
 

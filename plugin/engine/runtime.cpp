@@ -14,8 +14,8 @@ Runtime::Runtime(std::shared_ptr<Communicator> communicator_, std::shared_ptr<Me
     : communicator(std::move(communicator_)),
       pool(std::move(pool_)),
       mesh(plan.mesh),
-      gathers(plan.mesh.shard > 1 || (plan.force_collectives && plan.mesh.replicate == 1)),
-      reduces(plan.mesh.shard * plan.mesh.replicate > 1 || plan.force_collectives) {}
+      gathers(fsdp2::gathers(plan)),
+      reduces(fsdp2::reduces(plan)) {}
 
 namespace {
 

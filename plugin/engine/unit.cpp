@@ -129,10 +129,22 @@ void Unit::open() {
     throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
   }
   unshard(/*for_forward=*/true);
-  for (const UnitParameter& p : parameters_) {
+  for (UnitParameter& p : parameters_) {
     for (const Slot& slot : p.slots) slot.put(p.unsharded);
+    p.version_at_open = p.unsharded._version();
   }
   open_ = true;
+}
+
+void Unit::check_unchanged() const {
+  if (!runtime_->gathers) return;
+  for (const UnitParameter& p : parameters_) {
+    if (p.unsharded._version() == p.version_at_open) continue;
+    throw Error(ErrorCode::kUnsupported,
+                title() + " changes its own parameter `" + p.name + "` in place while it runs; the change would be " +
+                    "lost with the gathered copy. Change the sharded tensor between steps, or make it a buffer",
+                {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
+  }
 }
 
 void Unit::close() {

@@ -31,8 +31,9 @@ struct UnitParameter {
   int64_t shard_offset = 0;  // elements from the start of the shard's buffer
   at::Tensor unsharded;      // the leaf that the unit computes with; has memory only while the unit is whole
   std::vector<Slot> slots;
-  bool accumulated = false;  // in the backward pass that runs
-  uint32_t version = 0;      // of `shard` when it was gathered last
+  bool accumulated = false;      // in the backward pass that runs
+  uint32_t version = 0;          // of `shard` when it was gathered last
+  uint32_t version_at_open = 0;  // of `unsharded`
 };
 
 /// Bytes of originals and shards that are alive while a module is cut.
@@ -77,6 +78,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   /// Before a call: gathers if needed, full tensors into the slots. Collective unless kept and fresh.
   void open();
+  /// Throws where the call has changed a parameter in place: the change would be lost with the gathered memory.
+  void check_unchanged() const;
   /// After a call: shards into the slots, memory freed where the plan says so.
   void close();
 

@@ -107,6 +107,7 @@ void UnitCall::hand_back_written_inputs() {
 }
 
 c10::IValue UnitCall::end(const c10::IValue& given_outputs) {
+  unit_->check_unchanged();
   hand_back_written_inputs();
   c10::IValue outputs = replace_tensors(given_outputs, [&](const at::Tensor& t) -> at::Tensor {
     for (const ThreadedInput& input : threaded_) {

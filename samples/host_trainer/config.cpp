@@ -1,6 +1,7 @@
 #include "samples/host_trainer/config.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "samples/host_trainer/nearest.hpp"
@@ -23,7 +24,8 @@ const Strings kOptimizers = {"adamw", "sgd"};
 
 toml::table parse_file(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) throw ConfigError(path + ": no such configuration file.");
+  if (fs::is_directory(path, error)) throw ConfigError(path + ": is a folder, not a TOML file.");
+  if (!fs::exists(path, error)) throw ConfigError(path + ": no such configuration file.");
   try {
     return toml::parse_file(path);
   } catch (const toml::parse_error& e) {
@@ -63,6 +65,15 @@ void merge(toml::table& into, toml::table&& from) {
     std::move(value).visit(
         [&, &key = key](auto&& node) { into.insert_or_assign(key, std::forward<decltype(node)>(node)); });
   }
+}
+
+/// The plugin checks the key; what it will refuse counts as not given.
+std::chrono::milliseconds meeting_limit(toml::table& root) {
+  constexpr double kDefault = 300;
+  constexpr double kMost = 1e9;
+  const double given = root.at_path("fsdp.debug.timeout_s").value<double>().value_or(kDefault);
+  const double seconds = given > 0 && given < kMost ? given : kDefault;
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
 class Reader {
@@ -142,7 +153,9 @@ class Reader {
                         "\"train.loss\" = \"mse\" needs real targets: synthetic data are tokens.");
     for (const std::string& key : kSyntheticKeys)
       if (!s.has(key)) s.missing(key, "an integer");
-    config_.synthetic = Synthetic{*s.integer("vocab", 2), *s.integer("sequence", 2), *s.integer("samples", 1)};
+    constexpr int64_t kMost = 1 << 30;
+    config_.synthetic =
+        Synthetic{*s.integer("vocab", 2, kMost), *s.integer("sequence", 2, kMost), *s.integer("samples", 1, kMost)};
   }
 
   void train() {
@@ -157,13 +170,14 @@ class Reader {
     config_.momentum = s.number("momentum").value_or(0);
     if (config_.momentum > 0 && config_.optimizer == Optimizer::kAdamW)
       s.fail("momentum", "is for \"train.optimizer\" = \"sgd\" only.");
-    const auto steps = s.integer("steps", 1);
-    const auto batch_size = s.integer("batch_size", 1);
+    constexpr int64_t kMost = 1'000'000'000;
+    const auto steps = s.integer("steps", 1, kMost);
+    const auto batch_size = s.integer("batch_size", 1, kMost);
     if (!steps) s.missing("steps", "the number of optimizer steps");
     if (!batch_size) s.missing("batch_size", "the samples of one rank in one forward pass");
     config_.steps = *steps;
     config_.batch_size = *batch_size;
-    config_.accumulate = s.integer("accumulate", 1).value_or(1);
+    config_.accumulate = s.integer("accumulate", 1, kMost).value_or(1);
     config_.seed = s.integer("seed", 0).value_or(0);
     config_.threads = s.integer("threads", 1, 4096).value_or(0);
   }
@@ -179,12 +193,11 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   config.path = path;
   toml::table root = parse_file(path);
   for (const std::string& set : sets) {
-    if (set.starts_with("fsdp.") && set.find('=') != std::string::npos)
-      config.fsdp_overrides.push_back(set.substr(5));
-    else
-      merge(root, parse_set(set));
+    if (set.starts_with("fsdp.") && set.find('=') != std::string::npos) config.fsdp_overrides.push_back(set.substr(5));
+    merge(root, parse_set(set));
   }
   Reader(root, config).read();
+  config.meeting_limit = meeting_limit(root);
   return config;
 }
 

@@ -1,5 +1,6 @@
 // The trainer's own part of train.toml: [model], [data], [train]. The table [fsdp] is the plugin's.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,7 +40,8 @@ struct Config {
   int64_t seed = 0;
   int64_t threads = 0;  // of a rank; 0 = the machine's, divided among its ranks
 
-  std::vector<std::string> fsdp_overrides;  // "key=value" below [fsdp], from --set
+  std::chrono::milliseconds meeting_limit{0};  // [fsdp] debug.timeout_s, for the meeting of the ranks too
+  std::vector<std::string> fsdp_overrides;     // "key=value" below [fsdp], from --set
 
   /// Where a key stands ("train.toml:3:5: "), for errors found later.
   std::map<std::string, std::string> places;

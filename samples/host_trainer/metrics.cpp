@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-MetricsFile::MetricsFile(const std::string& path) {
+MetricsFile::MetricsFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
   file_.open(path, std::ios::trunc);
   if (!file_) throw std::runtime_error("--metrics: " + path + " cannot be written.");
@@ -34,7 +34,7 @@ void MetricsFile::summary(const nlohmann::ordered_json& summary) {
 void MetricsFile::line(const nlohmann::ordered_json& object) {
   if (!file_.is_open()) return;
   file_ << object.dump() << std::endl;  // flushed: a run that is watched, or killed, has its lines
-  if (!file_) throw std::runtime_error("--metrics: the file cannot be written any more (is the disk full?).");
+  if (!file_) throw std::runtime_error("--metrics: " + path_ + " cannot be written any more (is the disk full?).");
 }
 
 Progress::Progress(int64_t steps) : steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}

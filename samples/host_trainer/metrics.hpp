@@ -25,6 +25,7 @@ class MetricsFile {
 
  private:
   void line(const nlohmann::ordered_json& object);
+  std::string path_;
   std::ofstream file_;
 };
 

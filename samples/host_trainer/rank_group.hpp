@@ -3,6 +3,7 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,9 @@ namespace trainer {
 
 class RankGroup {
  public:
-  /// Meets the other ranks. `backend` is "gloo", "nccl" or "": nccl where every rank of the machine has a GPU of its
-  /// own.
-  RankGroup(const RankEnvironment& environment, const std::string& backend);
+  /// Meets the other ranks; throws after `limit`, with the ranks that did not come. `backend` is "gloo", "nccl" or "":
+  /// nccl where every rank of the machine has a GPU of its own.
+  RankGroup(const RankEnvironment& environment, const std::string& backend, std::chrono::milliseconds limit);
 
   [[nodiscard]] int rank() const { return environment_.rank; }
   [[nodiscard]] int world() const { return environment_.world; }

@@ -102,7 +102,8 @@ std::optional<double> Section::number(const std::string& key) const {
 std::optional<std::vector<std::string>> Section::texts(const std::string& key) const {
   if (!has(key)) return std::nullopt;
   const toml::array* list = table_.get(key)->as_array();
-  if (!list || list->empty()) wrong_type(key, "a list of strings");
+  if (!list) wrong_type(key, "a list of strings");
+  if (list->empty()) fail(key, "is empty; it needs at least one string.");
   std::vector<std::string> values;
   for (const toml::node& node : *list) {
     const auto value = node.value_exact<std::string>();

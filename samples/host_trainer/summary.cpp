@@ -58,7 +58,7 @@ std::string to_text(const Summary& s) {
   text += '\n';
   if (s.before && s.after) text += fmt::format("held out: {}  ->  {}\n", to_text(*s.before), to_text(*s.after));
   text +=
-      fmt::format("{:<6}{:>22}{:>22}{:>22}\n", "rank", "parameters at rest", "whole at most", "peak RSS over start");
+      fmt::format("{:<6}{:>22}{:>22}{:>22}\n", "rank", "parameters at rest", "gathered at most", "peak RSS over start");
   for (size_t rank = 0; rank < s.memory.size(); ++rank) {
     const RankMemory& m = s.memory[rank];
     text += fmt::format("{:<6}{:>22}{:>22}{:>22}\n", rank, format_bytes(m.shard_bytes),

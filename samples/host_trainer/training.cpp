@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -82,6 +83,22 @@ void save(const torch::jit::Module& module, const std::string& given) {
   }
 }
 
+/// Before any data meets the module: the message can name the key.
+void check_number_of_inputs(const torch::jit::Module& module, const Config& config) {
+  const auto& arguments = module.get_method("forward").function().getSchema().arguments();
+  const size_t given = config.synthetic ? 1 : config.inputs.size();
+  const size_t most = arguments.size() - 1;  // without self
+  const auto with_default = std::count_if(arguments.begin(), arguments.end(),
+                                          [](const auto& argument) { return argument.default_value().has_value(); });
+  const size_t least = most - static_cast<size_t>(with_default);
+  if (given >= least && given <= most) return;
+  const std::string wanted =
+      least == most ? std::to_string(most) : std::to_string(least) + " to " + std::to_string(most);
+  throw std::runtime_error(config.place(config.synthetic ? "data.synthetic" : "data.inputs") + "forward() of " +
+                           config.script + " takes " + wanted + (most == 1 ? " input, not " : " inputs, not ") +
+                           std::to_string(given) + '.');
+}
+
 }  // namespace
 
 torch::jit::Module load_module(const Config& config, at::Device device) {
@@ -96,12 +113,16 @@ torch::jit::Module load_module(const Config& config, at::Device device) {
 Training::Training(const Config& config, const CommandLine& options, const RankEnvironment& environment)
     : config_(config),
       options_(options),
-      group_(environment, options.backend),
+      group_(environment, options.backend, config.meeting_limit),
       world_(options.unsharded ? std::max(1, options.nproc) : environment.world),
       metrics_(environment.rank == 0 ? options.metrics : ""),
       data_(config.synthetic ? Dataset::synthetic(*config.synthetic, config.seed)
                              : Dataset::from_file(config, config.data_file, "data.file")),
       order_(data_.size(), config.seed) {
+  if (config.batch_size > data_.size())
+    throw std::runtime_error(config.place("train.batch_size") + "\"train.batch_size\" is " +
+                             std::to_string(config.batch_size) + " but there are only " + std::to_string(data_.size()) +
+                             " samples; a sample comes once in a batch.");
   if (!config.eval_file.empty()) held_out_ = Dataset::from_file(config, config.eval_file, "data.eval_file");
 }
 
@@ -130,6 +151,7 @@ void Training::load() {
   reset_peak_resident_bytes();
   summary_.start_rss_bytes = resident_bytes();
   module_ = load_module(config_, group_.device());
+  check_number_of_inputs(module_, config_);
   module_.train();
   std::vector<at::Tensor> parameters = plain_parameters(module_);
   summary_.parameter_bytes = bytes_of(parameters);
@@ -146,9 +168,9 @@ std::string Training::plan_in_short() const {
   const std::string parameters = format_bytes(summary_.parameter_bytes) + " of parameters";
   if (!sharding_) return "unsharded, on the batches of " + std::to_string(world_) + " rank(s): " + parameters;
   const ShardingCounters plan = sharding_->counters();
-  return sharding_->strategy() + ": " + std::to_string(plan.units) + " units, " + parameters + ", " +
-         format_bytes(plan.shard_bytes) + " at rest on a rank, at most " + format_bytes(plan.planned_peak_bytes) +
-         " whole at once";
+  return sharding_->strategy() + ": " + std::to_string(plan.units) + (plan.units == 1 ? " unit, " : " units, ") +
+         parameters + ", " + format_bytes(plan.shard_bytes) + " at rest on a rank, at most " +
+         format_bytes(plan.planned_peak_bytes) + " gathered beside it";
 }
 
 StepMetrics Training::step(int64_t number) {

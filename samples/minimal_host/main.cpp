@@ -27,6 +27,8 @@ int main(int argc, char** argv) try {
   auto rank = engine.rank();
   engine.detach();  // all ranks: the model is whole and plain again
   if (rank == 0) model.save("trained.pt");
+} catch (const c10::Error& error) {  // LibTorch's own, without its C++ stack
+  return std::fprintf(stderr, "%s\n", error.what_without_backtrace()), 1;
 } catch (const std::exception& error) {
   return std::fprintf(stderr, "%s\n", error.what()), 1;
 }

@@ -119,21 +119,38 @@ TEST(Environment, OneProcessMakesSeveralGroupsOneAfterAnotherAndAtOnce) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
-TEST(Environment, ARankThatNeverComesIsReported) {
+/// Runs the ranks that do come; each must end with an error in which `wanted` follows the place where they meet.
+void expect_no_meeting(const std::vector<int>& ranks, int world, const std::function<std::string(int)>& wanted) {
   const int port = free_port();
-  const auto outcomes = run_ranks(1, 30, [&](int rank) {
-    set_environment(good(rank, 2, port));
+  const auto outcomes = run_ranks(static_cast<int>(ranks.size()), 30, [&](int process) {
+    const int rank = ranks[static_cast<size_t>(process)];
+    set_environment(good(rank, world, port));
     try {
       communicator_from_environment("", at::kCPU, Timeout(2000));
     } catch (const Error& error) {
-      require(error.code() == ErrorCode::kCommunication, "wrong code");
-      const std::string start = "rank 0: the 2 ranks did not meet at 127.0.0.1:" + std::to_string(port) + ": ";
-      require(std::string(error.what()).rfind(start, 0) == 0, error.what());
+      require(error.code() == ErrorCode::kCommunication && error.details().rank == rank, "wrong code or rank");
+      const std::string start = "rank " + std::to_string(rank) + ": the " + std::to_string(world) +
+                                " ranks did not meet at 127.0.0.1:" + std::to_string(port) + ": ";
+      const std::string text = error.what();
+      require(text.rfind(start, 0) == 0, text);
+      require(text.find(wanted(rank)) != std::string::npos, text);
       return;
     }
     throw std::runtime_error("no error");
   });
   EXPECT_EQ(describe(outcomes), "");
+}
+
+TEST(Environment, TheRankThatNeverComesIsNamed) {
+  expect_no_meeting({0}, 2, [](int) { return "rank 1 of 2 did not come within 2 s"; });
+}
+
+TEST(Environment, TheRanksThatNeverComeAreNamed) {
+  expect_no_meeting({0}, 12, [](int) { return "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12 did not come"; });
+}
+
+TEST(Environment, AMissingRankZeroIsNoticedByItsClients) {
+  expect_no_meeting({1}, 2, [](int) { return "timed out"; });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 """Every mistake is named: where it stands, which key, what is allowed, what was probably meant."""
+import socket
 import unittest
 
 from host import CONFIG, HostTest
@@ -16,7 +17,11 @@ class ConfigErrors(HostTest):
         self.check("[train]", "[trian]", "wrong.toml:10:", "unknown section [trian]", '"train"')
         self.check("steps = 6", 'steps = "six"', "wrong.toml:15:9:", '"train.steps"', "an integer", "six")
         self.check("steps = 6\n", "", "wrong.toml:10:", 'needs the key "steps"')
-        self.check("batch_size = 4", "batch_size = 0", "wrong.toml:16:14:", "at least 1")
+        self.check("batch_size = 4", "batch_size = 0", "wrong.toml:16:14:", "from 1 to 1000000000")
+        self.check("batch_size = 4", "batch_size = 9223372036854775807", "wrong.toml:16:14:", "1000000000")
+        self.check("batch_size = 4", "batch_size = 65", "wrong.toml:16:14:", "only 64 samples")
+        self.check('["tokens", "mask"]', '["tokens"]', "wrong.toml:7:10:", "takes 2 inputs, not 1")
+        self.check('["tokens", "mask"]', "[]", "wrong.toml:7:10:", '"data.inputs" is empty')
         self.check('"sgd"', '"sdg"', "wrong.toml:12:13:", "adamw, sgd", 'did you mean "sgd"?')
         self.check('"sgd"', '"adamw"', "wrong.toml:14:12:", '"train.momentum"')
         self.check('"model.pt"', '"modle.pt"', "wrong.toml:2:10:", '"model.script"', "modle.pt")
@@ -41,6 +46,7 @@ class ConfigErrors(HostTest):
         self.assert_fails(self.run_host("--save", "nowhere/out.pt"), "--save", "nowhere")
         self.assert_fails(self.run_host("--plan", "--unsharded"), "--plan")
         self.assert_fails(self.run_host(config="none.toml"), "none.toml", "no such")
+        self.assert_fails(self.run_host(config="."), "is a folder")
         self.assert_fails(self.run_host("--nproc", "2", sets=["fsdp.stratgy=full_shard"]), "stratgy", "strategy")
 
     def test_environment(self):
@@ -48,6 +54,18 @@ class ConfigErrors(HostTest):
         self.assert_fails(self.run_host(environment={"RANK": "0"}), "RANK", "WORLD_SIZE")
         self.assert_fails(self.run_host(environment={"RANK": "2", "WORLD_SIZE": "2"}), "RANK is 2")
         self.assert_fails(self.run_host(environment={"RANK": "x", "WORLD_SIZE": "2"}), 'RANK is "x"')
+
+    def test_rank_that_never_comes(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        environment = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        self.assert_fails(self.run_host(sets=["fsdp.debug.timeout_s=2"], environment=environment),
+                          f"rank 0 of 3 did not meet the others at 127.0.0.1:{port}: rank 1, 2 of 3 did not come within 2 s")
+        with socket.socket() as taken:
+            taken.bind(("0.0.0.0", int(port)))
+            taken.listen()
+            self.assert_fails(self.run_host(environment=environment), "the port is in use")
 
 
 if __name__ == "__main__":

@@ -622,6 +622,18 @@ class UnitMayRaise(nn.Module):
         return self.c(self.unit(self.a(x), limit))
 
 
+class Renormalised(nn.Module):
+    """A table that its own forward scales in place: what `max_norm` does."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(6, 8, max_norm=0.1)
+        self.layer = Layer()
+
+    def forward(self, ids):
+        return self.layer(self.table(ids))
+
+
 def frozen_parts(module):
     """Weights of `a` frozen with its biases trainable, all of `b` frozen, `c` trainable."""
     module.a.up.weight.requires_grad_(False)

@@ -125,6 +125,29 @@ Refusal refusal_of(const std::function<void()>& run) {
   return {};
 }
 
+/// The change would be lost with the gathered copy.
+RANK_CASE(Faults, unit_that_changes_its_own_parameter) {
+  const at::Tensor ids = at::arange(6, at::kLong);
+  for (const bool grad : {true, false}) {
+    const at::AutoGradMode mode(grad);
+    auto module = load(context, "Renormalised");
+    const auto sharded = shard(context, module, units_of({"Layer"}));
+    try {
+      module.forward({ids});
+      ADD_FAILURE() << "no error";
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("table.weight"), std::string::npos) << text;
+      EXPECT_NE(text.find("in place"), std::string::npos) << text;
+    }
+    EXPECT_EQ(sharded->statistics().unsharded_bytes, 0);
+    sharded->detach();
+    const auto values = named_parameters(load(context, "Renormalised"));
+    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.equal(values.at(name))) << name;
+    EXPECT_NO_THROW(module.forward({ids}));
+  }
+}
+
 RANK_CASE_ON(Faults, ranks_with_different_weights, 2, 4) {
   for (const char* first : {"a.up.weight", "b.down.bias"}) {
     auto module = load(context, "ThreeLayers");

@@ -43,6 +43,21 @@ TEST(Plan, PeakIsAUnitAndWhatEnclosesItAndWhatIsKept) {
   EXPECT_EQ(peak_unsharded_bytes(plan), 64 + 128 + 256);
 }
 
+TEST(Plan, NothingIsGatheredWhereEachRankHoldsAll) {
+  Plan plan = nested(true);
+  EXPECT_TRUE(gathers(plan));
+  plan.mesh = {4, 1};  // no_shard
+  EXPECT_FALSE(gathers(plan));
+  EXPECT_TRUE(reduces(plan));
+  EXPECT_EQ(peak_unsharded_bytes(plan), 0);
+  plan.mesh = {1, 1};
+  EXPECT_FALSE(reduces(plan));
+  EXPECT_EQ(peak_unsharded_bytes(plan), 0);
+  plan.force_collectives = true;
+  EXPECT_TRUE(gathers(plan));
+  EXPECT_GT(peak_unsharded_bytes(plan), 0);
+}
+
 TEST(Plan, ShardRanges) {
   PlannedUnit unit;
   unit.buffers = {{DType::kFloat32, true, 8, 18}};
@@ -69,14 +84,15 @@ TEST(Plan, ShardShapes) {
 TEST(Plan, Table) {
   Plan plan = nested(false);
   plan.notes = {"a remark"};
-  EXPECT_EQ(to_table(plan),
-            "fsdp2.full_shard, layout ragged, 4 ranks (1 x 4)\n"
-            "unit    class  parameters  dtype            whole  a rank  padding B  at most B  reshard\n"
-            "a.b     B               1  float32           64 B    16 B          4        320  yes\n"
-            "a       A               1  float32          128 B    32 B          0        320  yes\n"
-            "(root)  Model           1  bfloat16 frozen  256 B    64 B          0        320  no\n"
-            "parameters 444 B, a rank holds 112 B (padding over all ranks 4 B), most whole at once 448 B\n"
-            "note: a remark\n");
+  EXPECT_EQ(
+      to_table(plan),
+      "fsdp2.full_shard, layout ragged, 4 ranks (1 x 4)\n"
+      "unit    class  parameters  dtype            whole  a rank  padding B  at most B  reshard\n"
+      "a.b     B               1  float32           64 B    16 B          4        320  yes\n"
+      "a       A               1  float32          128 B    32 B          0        320  yes\n"
+      "(root)  Model           1  bfloat16 frozen  256 B    64 B          0        320  no\n"
+      "parameters 444 B, a rank holds 112 B (padding over all ranks 4 B) and gathers at most 448 B beside it at once\n"
+      "note: a remark\n");
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ typedef struct fsdp2_statistics {
   int64_t all_reduces; /* no_shard */
   int64_t all_reduce_bytes;
   int64_t stale_gathers;         /* gathers of a kept unit because its shards had been written */
-  int64_t unsharded_bytes;       /* bytes of full parameters that are whole now */
+  int64_t unsharded_bytes;       /* bytes of gathered parameters now, beside the shards */
   int64_t unsharded_peak_bytes;  /* the most since the last reset */
   int64_t planned_peak_bytes;    /* what the plan promises for it */
   int64_t shard_bytes;           /* bytes of parameters that this rank holds at rest, padding included */
