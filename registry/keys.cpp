@@ -313,6 +313,7 @@ const KeySpec* find_key(std::string_view name) {
 
 std::string nearest_key(std::string_view written) {
   std::vector<std::string_view> names;
+  names.reserve(kSpecs.size());
   for (const KeySpec& spec : kSpecs) names.push_back(spec.name);
   return nearest_name(written, names);
 }

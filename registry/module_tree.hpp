@@ -13,13 +13,11 @@ namespace fsdp2 {
 
 /// One path in the tree. An object that is reached by two paths has two entries that share `object`.
 struct TreeModule {
-  std::string path;            // from the root, "" for the root itself
-  std::string class_name;      // last part of the TorchScript class, without mangling: "Linear"
-  std::string qualified_name;  // the whole TorchScript class name, as the file has it
+  std::string path;        // from the root, "" for the root itself
+  std::string class_name;  // last part of the TorchScript class, without mangling: "Linear"
   std::optional<size_t> parent;
-  std::vector<size_t> children;  // in attribute order
-  size_t object = 0;             // index of the first entry of the same object (itself for most)
-  bool has_forward = false;      // false for containers
+  size_t object = 0;         // index of the first entry of the same object (itself for most)
+  bool has_forward = false;  // false for containers
 };
 
 /// One parameter tensor; a tied one has several names.

@@ -55,7 +55,6 @@ struct Plan {
   std::vector<PlannedUnit> units;  // bottom-up: children first, the root last
   std::vector<std::string> notes;  // remarks for a person, for example where a tied weight went
   bool force_collectives = false;  // communicate even where one rank would not need to
-  double timeout_s = 300;          // longest wait for the other ranks
   bool operator==(const Plan&) const = default;
 };
 

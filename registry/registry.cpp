@@ -1,23 +1,13 @@
 #include "registry/registry.hpp"
 
-#include <string>
-#include <vector>
-
-#include "registry/error.hpp"
-#include "registry/given.hpp"
-#include "registry/nearest_name.hpp"
+#include <algorithm>
 
 namespace fsdp2 {
 
-const Strategy& find_strategy(std::string_view full_name) {
-  std::vector<std::string_view> names;
-  for (const Strategy& strategy : strategies()) {
-    if (strategy.name == full_name) return strategy;
-    names.push_back(strategy.name);
-  }
-  throw error_at({}, "strategy",
-                 "no strategy is called `" + std::string(full_name) + "`; there are " + quoted_list(names),
-                 nearest_name(full_name, names), ErrorCode::kNotFound);
+const Strategy* find_strategy(std::string_view full_name) {
+  const std::span<const Strategy> all = strategies();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Strategy& s) { return s.name == full_name; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 }  // namespace fsdp2

@@ -24,7 +24,7 @@ struct Strategy {
 /// All strategies, in the order in which they are listed to a person.
 std::span<const Strategy> strategies();
 
-/// The strategy of that full name, or an error with the nearest one.
-const Strategy& find_strategy(std::string_view full_name);
+/// The strategy of that full name, or null. (check_supported() has the error, with the place and the nearest name.)
+const Strategy* find_strategy(std::string_view full_name);
 
 }  // namespace fsdp2

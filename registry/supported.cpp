@@ -89,11 +89,9 @@ Error refused(const Source& source, std::string_view key, const std::string& sen
 
 void check_strategy_name(const Config& config) {
   const std::string full = strategy_full_name(config.options);
+  if (find_strategy(full) != nullptr) return;
   std::vector<std::string_view> names;
-  for (const Strategy& strategy : strategies()) {
-    if (strategy.name == full) return;
-    names.push_back(strategy.name);
-  }
+  for (const Strategy& strategy : strategies()) names.push_back(strategy.name);
   const Source source = source_of(config.sources, "strategy");
   const bool foreign = strategy_base(full).find('.') != std::string_view::npos;
   const std::string fault = foreign ? "is not a strategy that is registered" : "is not built yet";

@@ -5,8 +5,9 @@
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
 #include "plugin/abi/arguments.hpp"
+#include "plugin/abi/config_handle.hpp"
 #include "plugin/abi/entries.hpp"
-#include "plugin/abi/handles.hpp"
+#include "plugin/abi/handshake.hpp"
 #include "plugin/abi/status.hpp"
 #include "registry/registry.hpp"
 #include "registry/toml_writer.hpp"
@@ -82,7 +83,7 @@ const char* dialect_help(size_t index) noexcept {
 fsdp2_status* config_load(const fsdp2_config_args* given, fsdp2_config** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
-    const auto args = read_struct(given, "fsdp2_config_args", sizeof(fsdp2_config_args));
+    const auto args = read_struct(given, "fsdp2_config_args");
     auto config = std::make_unique<fsdp2_config>(fsdp2_config{load(args), {}});
     config->toml = to_toml(config->config.options);
     if (!config->config.warning.empty()) log_to_host(true, config->config.warning);

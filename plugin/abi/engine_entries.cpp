@@ -2,14 +2,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cstring>
-#include <new>
 
 #include "plugin/abi/arguments.hpp"
+#include "plugin/abi/config_handle.hpp"
+#include "plugin/abi/engine_handle.hpp"
 #include "plugin/abi/entries.hpp"
-#include "plugin/abi/handles.hpp"
 #include "plugin/abi/status.hpp"
 #include "plugin/engine/c10d_environment.hpp"
-#include "plugin/script/module_tree.hpp"
+#include "plugin/script/bound_tree.hpp"
 #include "plugin/wrap/planner.hpp"
 #include "registry/plan.hpp"
 
@@ -22,12 +22,6 @@ char* copy_text(const std::string& text) {
   char* copy = new char[text.size() + 1];
   std::memcpy(copy, text.c_str(), text.size() + 1);
   return copy;
-}
-
-/// Where the parameters lie; the CPU for a module that has none.
-c10::Device device_of(const Module& module) {
-  for (const at::Tensor& parameter : module.parameters()) return parameter.device();
-  return c10::kCPU;
 }
 
 /// The tag says what the pointer is: read as the other class it would be foreign memory.
@@ -94,7 +88,7 @@ fsdp2_status* plan_text(const fsdp2_plan_args* given, char** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
     require_initialized("plan_text");
-    const auto args = read_struct(given, "fsdp2_plan_args", sizeof(fsdp2_plan_args));
+    const auto args = read_struct(given, "fsdp2_plan_args");
     const auto& config = require_argument(args.config, "fsdp2_plan_args.config");
     const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_plan_args.module");
     if (args.world_size < 1) {
@@ -112,17 +106,19 @@ void text_release(char* text) noexcept {
 fsdp2_status* shard(const fsdp2_shard_args* given, fsdp2_engine** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
-    require_initialized("shard");
-    const auto args = read_struct(given, "fsdp2_shard_args", sizeof(fsdp2_shard_args));
+    auto engine = std::make_unique<fsdp2_engine>();
+    const auto args = read_struct(given, "fsdp2_shard_args");
     const auto& config = require_argument(args.config, "fsdp2_shard_args.config").config;
     const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_shard_args.module");
-    auto engine = std::make_unique<fsdp2_engine>();
     auto communicator = communicator_of(args, device_of(module), timeout_from_seconds(config.options.debug.timeout_s));
     engine->module = ShardedModule::shard(
         module, std::move(communicator),
-        [&](const ModuleTree& tree, int64_t world) { return make_plan(tree, config, world); },
+        [&](const ModuleTree& tree, int64_t world) {
+          Plan plan = make_plan(tree, config, world);
+          engine->plan_text = to_table(plan);
+          return plan;
+        },
         [](bool warning, const std::string& text) { log_to_host(warning, text); });
-    engine->plan_text = to_table(engine->module->plan());
     *out = engine.release();
   });
 }
@@ -146,8 +142,7 @@ fsdp2_status* engine_visit_parameters(const fsdp2_engine* engine, fsdp2_paramete
 }
 
 fsdp2_status* engine_statistics(const fsdp2_engine* engine, fsdp2_statistics* out) noexcept {
-  return guard(
-      [&] { write_struct(out, to_c(module_of(engine).statistics()), "fsdp2_statistics", sizeof(fsdp2_statistics)); });
+  return guard([&] { write_struct(out, to_c(module_of(engine).statistics()), "fsdp2_statistics"); });
 }
 
 fsdp2_status* engine_reset_statistics(fsdp2_engine* engine) noexcept {

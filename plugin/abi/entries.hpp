@@ -4,7 +4,7 @@
 
 namespace fsdp2::entries {
 
-// life and catalogue: exports.cpp
+// exports.cpp
 fsdp2_status* initialize(const fsdp2_host_info* host) noexcept;
 fsdp2_status* shutdown(const fsdp2_host_info* host) noexcept;
 

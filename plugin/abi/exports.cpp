@@ -10,11 +10,11 @@ namespace fsdp2 {
 namespace entries {
 
 fsdp2_status* initialize(const fsdp2_host_info* host) noexcept {
-  return guard([&] { fsdp2::initialize(read_struct(host, "fsdp2_host_info", sizeof(fsdp2_host_info))); });
+  return guard([&] { fsdp2::initialize(read_struct(host, "fsdp2_host_info")); });
 }
 
 fsdp2_status* shutdown(const fsdp2_host_info* host) noexcept {
-  return guard([&] { fsdp2::shutdown(read_struct(host, "fsdp2_host_info", sizeof(fsdp2_host_info))); });
+  return guard([&] { fsdp2::shutdown(read_struct(host, "fsdp2_host_info")); });
 }
 
 }  // namespace entries

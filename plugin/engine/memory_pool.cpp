@@ -1,5 +1,6 @@
 #include "plugin/engine/memory_pool.hpp"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/alloc_cpu.h>
 
 namespace fsdp2 {
@@ -23,7 +24,10 @@ void MemoryPool::close() {
 }
 
 c10::DataPtr MemoryPool::allocate(size_t bytes) {
-  if (!device_.is_cpu()) return c10::GetAllocator(device_.type())->allocate(bytes);
+  if (!device_.is_cpu()) {
+    const c10::DeviceGuard guard(device_);  // LibTorch's allocators take the current device
+    return c10::GetAllocator(device_.type())->allocate(bytes);
+  }
   auto block = std::make_unique<Block>(Block{shared_from_this(), nullptr, bytes});
   {
     std::lock_guard lock(mutex_);

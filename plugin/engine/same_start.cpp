@@ -41,18 +41,37 @@ std::vector<int64_t> gather(Communicator& communicator, const std::vector<int64_
   return {data, data + all.numel()};
 }
 
+/// In the place of a model's hash.
+constexpr int64_t kNoStart = 0;
+
 }  // namespace
+
+void report_no_start(Communicator& communicator, c10::Device device) noexcept {
+  if (communicator.size() == 1) return;
+  try {
+    c10::InferenceMode normal(false);
+    at::NoGradGuard no_grad;
+    gather(communicator, {kNoStart}, device);
+  } catch (const std::exception&) {  // the fault that is reported counts, not that nobody heard of it
+  }
+}
 
 void check_same_start(Communicator& communicator, const std::string& description, const std::vector<std::string>& names,
                       const std::vector<at::Tensor>& tensors) {
-  if (communicator.size() == 1 || tensors.empty()) return;
+  if (communicator.size() == 1) return;
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
-  const c10::Device device = tensors.front().device();
+  const c10::Device device = tensors.empty() ? c10::kCPU : tensors.front().device();
 
   const auto ranks = static_cast<size_t>(communicator.size());
   const auto models =
       gather(communicator, {static_cast<int64_t>(hash_bytes(description.data(), description.size()))}, device);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    if (models[rank] != kNoStart) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                "rank " + std::to_string(rank) + " could not be sharded, so no rank is; its own error says why",
+                {.rank = static_cast<int64_t>(rank)});
+  }
   for (size_t rank = 1; rank < ranks; ++rank) {
     if (models[rank] == models[0]) continue;
     throw Error(ErrorCode::kFailedPrecondition,
@@ -61,6 +80,7 @@ void check_same_start(Communicator& communicator, const std::string& description
                 {.rank = static_cast<int64_t>(rank)});
   }
 
+  if (tensors.empty()) return;
   std::vector<int64_t> hashes;
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor host = tensor.detach().cpu();

@@ -1,4 +1,4 @@
-// Before anything is cut: do all ranks hold the same model, plan and weights?
+// Before anything is cut: can all ranks start, and do they hold the same model, plan and weights?
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,8 +11,13 @@ namespace fsdp2 {
 
 /// `description` is text that must be equal on all ranks (names, shapes, the plan). Throws the same fsdp2::Error
 /// (kFailedPrecondition) on every rank, naming a rank that differs from rank 0 and, for weights, the first parameter
-/// that does. Two all-gathers of a few bytes a parameter. Nothing to do for one rank.
+/// that does, or one that has called report_no_start(). Two all-gathers of a few bytes a parameter. Nothing to do for
+/// one rank.
 void check_same_start(Communicator& communicator, const std::string& description, const std::vector<std::string>& names,
                       const std::vector<at::Tensor>& tensors);
+
+/// In place of check_same_start(), on a rank that has found a fault of its own: the others end now and need not wait.
+/// `device`: that of the parameters. Does not throw where the others are gone.
+void report_no_start(Communicator& communicator, c10::Device device) noexcept;
 
 }  // namespace fsdp2

@@ -136,19 +136,25 @@ void Unit::open() {
   open_ = true;
 }
 
+const UnitParameter* Unit::changed_by_the_call() const {
+  if (!runtime_->gathers) return nullptr;
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [](const UnitParameter& p) { return p.unsharded._version() != p.version_at_open; });
+  return found == parameters_.end() ? nullptr : &*found;
+}
+
 void Unit::check_unchanged() const {
-  if (!runtime_->gathers) return;
-  for (const UnitParameter& p : parameters_) {
-    if (p.unsharded._version() == p.version_at_open) continue;
-    throw Error(ErrorCode::kUnsupported,
-                title() + " changes its own parameter `" + p.name + "` in place while it runs; the change would be " +
-                    "lost with the gathered copy. Change the sharded tensor between steps, or make it a buffer",
-                {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
-  }
+  const UnitParameter* changed = changed_by_the_call();
+  if (changed == nullptr) return;
+  throw Error(ErrorCode::kUnsupported,
+              title() + " changes its own parameter `" + changed->name + "` in place while it runs; the change would " +
+                  "be lost with the gathered copy. Change the sharded tensor between steps, or make it a buffer",
+              {.module = path_, .parameter = changed->name, .rank = runtime_->communicator->rank()});
 }
 
 void Unit::close() {
   open_ = false;
+  if (changed_by_the_call() != nullptr) marked_written_ = true;  // kept memory must not pass for what the shards hold
   fill_slots_with_shards();
   if (reshard_after_forward_ && open_backwards_ == 0) reshard();
 }

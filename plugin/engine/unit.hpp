@@ -78,9 +78,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   /// Before a call: gathers if needed, full tensors into the slots. Collective unless kept and fresh.
   void open();
-  /// Throws where the call has changed a parameter in place: the change would be lost with the gathered memory.
+  /// Throws where the call has changed a parameter in place: the change is lost with the gathered memory.
   void check_unchanged() const;
-  /// After a call: shards into the slots, memory freed where the plan says so.
+  /// After a call, good or not: shards into the slots, memory freed where the plan says so.
   void close();
 
   /// Before the backward of a recorded call: gathers if needed. Collective unless kept.
@@ -107,6 +107,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void reshard();
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool was_written() const;
+  [[nodiscard]] const UnitParameter* changed_by_the_call() const;
   void gather();
   [[nodiscard]] bool has_gradients() const;
   [[nodiscard]] bool may_have_been_stepped() const;

@@ -15,6 +15,12 @@ at::Tensor as_real(const at::Tensor& flat) {
   return flat.is_complex() ? at::view_as_real(flat).view(-1) : flat;
 }
 
+/// The full gradient, dense; the parameter lets go of it.
+at::Tensor taken_gradient(UnitParameter& parameter) {
+  at::Tensor gradient = std::exchange(parameter.unsharded.mutable_grad(), at::Tensor());
+  return gradient.is_sparse() ? gradient.to_dense() : gradient;
+}
+
 }  // namespace
 
 void Unit::reduce_gradients() {
@@ -50,9 +56,7 @@ at::Tensor Unit::pack_gradients(size_t b) {
   for (UnitParameter& p : parameters_) {
     if (p.buffer != b || !p.unsharded.grad().defined()) continue;
     if (p.offset > end) packed.narrow(0, end, p.offset - end).zero_();
-    at::Tensor gradient = std::exchange(p.unsharded.mutable_grad(), at::Tensor());
-    if (gradient.is_sparse()) gradient = gradient.to_dense();
-    packed.narrow(0, p.offset, p.unsharded.numel()).view(p.unsharded.sizes()).copy_(gradient);
+    packed.narrow(0, p.offset, p.unsharded.numel()).view(p.unsharded.sizes()).copy_(taken_gradient(p));
     end = p.offset + p.unsharded.numel();
   }
   if (numel > end) packed.narrow(0, end, numel - end).zero_();
@@ -66,9 +70,7 @@ void Unit::reduce_buffer(size_t b) {
     if (p.buffer == b && p.unsharded.grad().defined()) with_gradient.push_back(&p);
   }
   if (!r.reduces) {
-    for (UnitParameter* p : with_gradient) {
-      take_gradient(*p, std::exchange(p->unsharded.mutable_grad(), at::Tensor()));
-    }
+    for (UnitParameter* p : with_gradient) take_gradient(*p, taken_gradient(*p));
     return;
   }
   at::Tensor packed = pack_gradients(b);

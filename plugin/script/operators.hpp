@@ -2,8 +2,8 @@
 //   pre(Any self, t inputs, int[] written) -> (t, Any)   before a unit's first operation
 //   post(Any self, t outputs, Any call) -> t             after its last
 //   refuse_save(Any self) -> Tensor                      in place of serialization
-// They look the unit up by `self`; an object that belongs to no engine passes through, so copies and unwrapped
-// instances of a wrapped class run as before.
+// They look the unit up by `self`; an object that belongs to no engine passes through, so copies made before the wrap
+// and unwrapped instances of a wrapped class run as before.
 #pragma once
 
 namespace fsdp2 {

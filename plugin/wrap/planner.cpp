@@ -39,8 +39,8 @@ Plan make_plan(const ModuleTree& tree, const Config& config, int64_t world) {
   check_supported(config, world);
   std::vector<std::string> notes;
   const std::vector<SelectedUnit> units = select(tree, config, notes);
-  const Strategy& strategy = find_strategy(strategy_full_name(config.options));
-  Plan plan = strategy.make(tree, units, Mesh{1, world}, config.options);
+  const Strategy* strategy = find_strategy(strategy_full_name(config.options));  // is there: it was checked
+  Plan plan = strategy->make(tree, units, Mesh{1, world}, config.options);
   plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   return plan;
 }

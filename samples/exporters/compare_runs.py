@@ -34,7 +34,7 @@ def main(plain_path, sharded_path):
         scores = [percent(s[f"held_out_{moment}"]) for s in (plain_summary, sharded_summary)]
         print(row(f"held-out accuracy {moment}", *scores))
     print(row("median step", *(f"{s['median_step_ms']:.0f} ms" for s in (plain_summary, sharded_summary))))
-    for name, key in (("parameters at rest, a rank", "shard_bytes"), ("gathered at most, a rank", "unsharded_peak_bytes"),
+    for name, key in (("parameters at rest, a rank", "shard_bytes"), ("whole at most, a rank", "unsharded_peak_bytes"),
                       ("peak RSS over start, a rank", "peak_rss_over_start_bytes")):
         worst = [mebibytes(max(m[key] for m in s["memory"])) for s in (plain_summary, sharded_summary)]
         print(row(name, *worst))

@@ -58,7 +58,6 @@ class TreeBuilder {
     module.object = same_object_as.value_or(index);
     module.has_forward = has_forward;
     tree_.modules.push_back(std::move(module));
-    tree_.modules[parent].children.push_back(index);
     return index;
   }
 

@@ -23,7 +23,7 @@ Model two_units() {
 }
 
 Plan plan_of(const Model& model, const char* name, Mesh mesh, const Fsdp2Options& options = {}) {
-  return find_strategy(name).make(model.builder.tree(), model.units, mesh, options);
+  return find_strategy(name)->make(model.builder.tree(), model.units, mesh, options);
 }
 
 std::vector<bool> reshards(const Plan& plan) {
@@ -37,11 +37,8 @@ TEST(Registry, NamesAndLookup) {
   EXPECT_EQ(strategies()[0].name, "fsdp2.full_shard");
   EXPECT_EQ(strategies()[1].name, "fsdp2.shard_grad_op");
   EXPECT_EQ(strategies()[2].name, "fsdp2.no_shard");
-  const Error error = error_of([] { find_strategy("fsdp2.fullshard"); });
-  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_STREQ(error.what(),
-               "no strategy is called `fsdp2.fullshard`; there are \"fsdp2.full_shard\", \"fsdp2.shard_grad_op\", "
-               "\"fsdp2.no_shard\"; did you mean `fsdp2.full_shard`?");
+  for (const Strategy& strategy : strategies()) EXPECT_EQ(find_strategy(strategy.name), &strategy);
+  EXPECT_EQ(find_strategy("fsdp2.fullshard"), nullptr);
 }
 
 TEST(Strategies, FullShard) {
@@ -52,7 +49,6 @@ TEST(Strategies, FullShard) {
   EXPECT_EQ(plan.layout, "ragged");
   EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
   EXPECT_TRUE(plan.force_collectives);
-  EXPECT_EQ(plan.timeout_s, 7);
   EXPECT_EQ(reshards(plan), (std::vector<bool>{true, false}));
   const PlannedUnit block{
       "block", "Block", 1, true, {{DType::kFloat32, true, 16, 32}}, {{"block.weight", {"block.alias"}, {8, 4}, 0, 0}}};

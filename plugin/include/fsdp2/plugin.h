@@ -141,8 +141,9 @@ typedef struct fsdp2_plan_args {
  * leaf tensor to give to an optimizer; empty on ranks that own no element), valid during the call: copy the handle. */
 typedef void (*fsdp2_parameter_visitor)(void* user, const char* name, size_t name_length, const void* tensor);
 
-/* Counters since shard() or the last reset. A gather is one unit's all-gather, a reduction one unit's reduction; bytes are
- * those of the whole buffers (all ranks' parts, padding included). World of 1: all zero but the memory. */
+/* Counters since shard() or the last reset. A gather or a reduction is one collective of one buffer (a unit has one a dtype,
+ * trainable and frozen parameters apart); bytes are those of the whole buffer (all ranks' parts, padding included). World
+ * of 1: all zero but the memory. */
 typedef struct fsdp2_statistics {
   size_t struct_size;
   int64_t all_gathers;
@@ -211,9 +212,12 @@ typedef struct fsdp2_api {
   /* Without a detach before, the module is left unusable: its slots hold shards. [trainer] */
   void (*engine_release)(fsdp2_engine* engine);
 
+  /* [trainer] */
   fsdp2_status* (*engine_visit_parameters)(const fsdp2_engine* engine, fsdp2_parameter_visitor visitor, void* user);
-  fsdp2_status* (*engine_statistics)(const fsdp2_engine* engine, fsdp2_statistics* out); /* sets out->struct_size fields */
+  /* Fills as many fields as out->struct_size covers. [trainer] */
+  fsdp2_status* (*engine_statistics)(const fsdp2_engine* engine, fsdp2_statistics* out);
   fsdp2_status* (*engine_reset_statistics)(fsdp2_engine* engine);
+  /* The plan in force, as plan_text has it; lives as long as the engine. [any] */
   const char* (*engine_plan_text)(const fsdp2_engine* engine);
   /* Says that shards were written in a way that version counters do not see (through `.data`, or by another library):
    * units that are kept whole gather again at their next use. [trainer] */

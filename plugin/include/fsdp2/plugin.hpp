@@ -174,8 +174,9 @@ class Plugin {
   }
 
   /// Shards the module in place among the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name (torchrun sets
-  /// them). `backend`: "gloo", "nccl", or "" = by the device of the parameters. On a fault the module is as it was
-  /// before, unless ranks were lost half way. FSDP2_INVALID_ARGUMENT names a missing variable. [trainer, collective]
+  /// them). `backend`: "gloo", "nccl", or "" = by the device of the parameters. On a fault before anything is
+  /// cut (all but running out of memory) the module is as it was. FSDP2_INVALID_ARGUMENT names a missing variable.
+  /// [trainer, collective]
   [[nodiscard]] Engine shard(torch::jit::Module& module, const Configuration& config,
                              const std::string& backend = "") const {
     return shard_with(module, config, FSDP2_COMMUNICATOR_ENVIRONMENT, nullptr,

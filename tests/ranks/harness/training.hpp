@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/wrap/sharded_module.hpp"
+#include "plugin/sharded_module.hpp"
 #include "registry/options.hpp"
 #include "tests/ranks/harness/rank_case.hpp"
 

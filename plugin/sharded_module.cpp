@@ -1,4 +1,4 @@
-#include "plugin/wrap/sharded_module.hpp"
+#include "plugin/sharded_module.hpp"
 
 #include <set>
 #include <unordered_map>
@@ -6,8 +6,8 @@
 #include "plugin/engine/same_start.hpp"
 #include "plugin/engine/unit.hpp"
 #include "plugin/engine/unit_table.hpp"
-#include "plugin/script/method_table.hpp"
-#include "plugin/script/module_tree.hpp"
+#include "plugin/script/bound_tree.hpp"
+#include "plugin/script/method_replacement.hpp"
 #include "plugin/script/operators.hpp"
 #include "registry/error.hpp"
 #include "registry/ragged_layout.hpp"
@@ -88,13 +88,17 @@ void warn_of_other_owners(const std::vector<std::shared_ptr<Unit>>& units, const
 
 }  // namespace
 
+c10::Device device_of(const torch::jit::Module& module) {
+  for (const at::Tensor& parameter : module.parameters()) return parameter.device();
+  return c10::kCPU;
+}
+
 struct ShardedModule::Impl {
   Plan plan;
   std::shared_ptr<Runtime> runtime;
   std::vector<std::shared_ptr<Unit>> units;
   std::vector<ObjectPtr> objects;
   std::unique_ptr<MethodReplacement> methods;
-  bool detached = false;
 
   void leave() {
     for (const ObjectPtr& object : objects) remove_from_unit_table(object.get());
@@ -110,22 +114,26 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
     const torch::jit::Module& module, std::shared_ptr<Communicator> communicator,
     const std::function<Plan(const ModuleTree&, int64_t world)>& make_plan, const LogFunction& log) {
   register_operators();
-  BoundTree bound = read_module_tree(module);
-  refuse_sharded(bound);
-
   auto impl = std::make_unique<Impl>();
-  impl->plan = make_plan(bound.tree, communicator->size());
+  BoundTree bound;
+  Binding binding;
+  try {
+    bound = read_module_tree(module);
+    refuse_sharded(bound);
+    impl->plan = make_plan(bound.tree, communicator->size());
+    binding = bind(impl->plan, bound);
+  } catch (...) {
+    report_no_start(*communicator, device_of(module));
+    throw;
+  }
   const Plan& plan = impl->plan;
-  Binding binding = bind(plan, bound);
-
-  c10::Device device = c10::kCPU;
+  const c10::Device device = device_of(module);
   {
     std::vector<std::string> names;
     std::vector<at::Tensor> tensors;
     for (size_t p = 0; p < bound.tree.parameters.size(); ++p) {
       names.push_back(bound.tree.parameters[p].names[0]);
       tensors.push_back(bound.slots[p].front().tensor());
-      device = tensors.back().device();
     }
     check_same_start(*communicator, describe(bound.tree, plan), names, tensors);
   }
@@ -178,7 +186,7 @@ ShardedModule::ShardedModule(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 ShardedModule::~ShardedModule() = default;
 
 void ShardedModule::detach() {
-  if (impl_->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
+  if (impl_->runtime->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
   for (const auto& unit : impl_->units) {
     if (unit->is_open()) {
       throw Error(ErrorCode::kFailedPrecondition,
@@ -188,7 +196,6 @@ void ShardedModule::detach() {
   for (const auto& unit : impl_->units) unit->detach();
   impl_->runtime->detached = true;
   impl_->runtime->pool->close();
-  impl_->detached = true;
   impl_->leave();
 }
 

@@ -23,6 +23,9 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+/// Where the parameters lie; the CPU for a module that has none.
+c10::Device device_of(const torch::jit::Module& module);
+
 class ShardedModule {
  public:
   /// Makes the plan with `make_plan` from the module's tree and shards `module` in place. Collective. On an error

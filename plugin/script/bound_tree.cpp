@@ -1,4 +1,4 @@
-#include "plugin/script/module_tree.hpp"
+#include "plugin/script/bound_tree.hpp"
 
 #include <map>
 #include <unordered_map>
@@ -27,13 +27,11 @@ class Reader {
     TreeModule module;
     module.path = path;
     module.class_name = type->name() ? type->name()->name() : "";
-    module.qualified_name = type->name() ? type->name()->qualifiedName() : "";
     module.parent = parent;
     module.object = first_entry_.try_emplace(object.get(), index).first->second;
     module.has_forward = type->findMethod("forward") != nullptr;
     bound_.tree.modules.push_back(std::move(module));
     bound_.objects.push_back(object);
-    if (parent) bound_.tree.modules[*parent].children.push_back(index);
 
     for (size_t i = 0; i < type->numAttributes(); ++i) {
       const std::string name = path.empty() ? type->getAttributeName(i) : path + "." + type->getAttributeName(i);

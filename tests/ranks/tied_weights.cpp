@@ -58,15 +58,15 @@ void tied_pair(RankContext& context, const Sharding& sharding) {
   expect_tied(loaded, "n.bias", "m.bias");
 }
 
-RANK_CASE_ON(ReportedTies, pair_in_the_root, 1, 2) {
+RANK_CASE_ON(TiedWeights, pair_in_the_root, 1, 2) {
   tied_pair(context, {});
   tied_pair(context, with({}, true));
 }
-RANK_CASE_ON(ReportedTies, pair_over_two_units, 1, 2) {
+RANK_CASE_ON(TiedWeights, pair_over_two_units, 1, 2) {
   tied_pair(context, units_of({"Linear"}));
   tied_pair(context, with(units_of({"Linear"}), true));
 }
-RANK_CASE_ON(ReportedTies, pair_kept_after_forward, 1, 2) {
+RANK_CASE_ON(TiedWeights, pair_kept_after_forward, 1, 2) {
   Sharding sharding = units_of({"Linear"});
   sharding.strategy = "shard_grad_op";
   tied_pair(context, sharding);
@@ -123,11 +123,11 @@ void tied_table(RankContext& context, const Sharding& sharding, bool expects_a_n
   }
 }
 
-RANK_CASE_ON(ReportedTies, uneven_table_in_the_root, 2, 4) {
+RANK_CASE_ON(TiedWeights, uneven_table_in_the_root, 2, 4) {
   tied_table(context, {}, false);
   tied_table(context, with({}, true), false);
 }
-RANK_CASE_ON(ReportedTies, uneven_table_over_two_units, 2, 4) {
+RANK_CASE_ON(TiedWeights, uneven_table_over_two_units, 2, 4) {
   tied_table(context, units_of({"Embedding", "Linear"}), true);
   tied_table(context, with(units_of({"Embedding", "Linear"}), true), true);
 }

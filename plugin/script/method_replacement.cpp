@@ -1,4 +1,4 @@
-#include "plugin/script/method_table.hpp"
+#include "plugin/script/method_replacement.hpp"
 
 #include <map>
 #include <mutex>

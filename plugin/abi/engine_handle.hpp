@@ -1,4 +1,4 @@
-// What the opaque handles of plugin.h hold.
+// What fsdp2_engine holds.
 #pragma once
 #include <fsdp2/plugin.h>
 
@@ -6,13 +6,7 @@
 #include <string>
 
 #include "plugin/abi/handshake.hpp"
-#include "plugin/wrap/sharded_module.hpp"
-#include "registry/config.hpp"
-
-struct fsdp2_config {
-  fsdp2::Config config;
-  std::string toml;
-};
+#include "plugin/sharded_module.hpp"
 
 struct fsdp2_engine {
   fsdp2::EngineCount count;  // first in, last out: the engine may not outlive the last shutdown

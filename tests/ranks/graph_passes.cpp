@@ -1,4 +1,4 @@
-// Reported fault: operators that a graph pass removes, and gradients that change when the executor specialises.
+// Operators that a graph pass removes, and gradients that change when the executor specialises.
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
@@ -139,22 +139,22 @@ void every_executor(RankContext& context, const std::string& model) {
   }
 }
 
-RANK_CASE(ReportedOperators, counts_scripted) {
+RANK_CASE(GraphPasses, counts_scripted) {
   count_operators(context, "net3");
 }
-RANK_CASE(ReportedOperators, counts_traced) {
+RANK_CASE(GraphPasses, counts_traced) {
   count_operators(context, "net3_traced");
 }
-RANK_CASE(ReportedOperators, order_scripted) {
+RANK_CASE(GraphPasses, order_scripted) {
   order_of_operators(context, "net3");
 }
-RANK_CASE(ReportedOperators, order_traced) {
+RANK_CASE(GraphPasses, order_traced) {
   order_of_operators(context, "net3_traced");
 }
-RANK_CASE(ReportedOperators, every_executor_scripted) {
+RANK_CASE(GraphPasses, every_executor_scripted) {
   every_executor(context, "net3");
 }
-RANK_CASE(ReportedOperators, every_executor_traced) {
+RANK_CASE(GraphPasses, every_executor_traced) {
   every_executor(context, "net3_traced");
 }
 
