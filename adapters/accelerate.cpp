@@ -324,7 +324,7 @@ class Translator {
     const YamlEntry* decides = efficient;
     if (source_version_ == 1) {
       const bool synchronises = truth_or("fsdp_sync_module_states", true);
-      if (broadcast && !synchronises) note(*sync, "is taken as true, because fsdp_cpu_ram_efficient_loading is");
+      if (sync != nullptr && broadcast && !synchronises) note(*sync, "is taken as true, because fsdp_cpu_ram_efficient_loading is");
       if (!broadcast && sync != nullptr) decides = sync;
       broadcast = broadcast || synchronises;
     }
@@ -375,12 +375,14 @@ class Translator {
 
   void read_precision() {
     const YamlEntry* entry = find_entry(top_, "mixed_precision");
-    std::string precision = "no";
+    std::string precision;
     if (entry != nullptr) {
       precision = entry->kind == YamlEntry::Kind::kBool && !entry->flag ? "no" : lower_case(entry->text);
     } else if (const YamlEntry* old = find_entry(top_, "fp16"); old != nullptr && is_truthy(*old)) {
       precision = "fp16";
       entry = old;
+    } else {
+      return;
     }
     if (std::find(kPrecisions.begin(), kPrecisions.end(), precision) == kPrecisions.end()) {
       throw fault(*entry, "must be one of " + quoted_list(kPrecisions), nearest_name(precision, kPrecisions));

@@ -100,7 +100,7 @@ YamlBlock read_block(const YAML::Node& node, const std::string& file, const std:
       throw error_at(at(file, item.first.Mark(), name), name, "a key must be a plain word");
     }
     std::string key = item.first.Scalar();
-    if (!key.starts_with(prefix)) key = std::string(added) + key;
+    if (!key.starts_with(prefix)) key.insert(0, added);
     block.insert_or_assign(std::move(key), read_entry(item.first, item.second, file));
   }
   return block;

@@ -51,6 +51,18 @@ Binding bind(const Plan& plan, const BoundTree& bound) {
   return binding;
 }
 
+/// What the methods of a unit and of everything below it write.
+std::vector<Slot> written_in(const Plan& plan, const BoundTree& bound, size_t unit) {
+  const std::string& path = plan.units[unit].path;
+  std::vector<Slot> slots;
+  for (size_t m = 0; m < bound.tree.modules.size(); ++m) {
+    const std::string& inner = bound.tree.modules[m].path;
+    if (!path.empty() && inner != path && !inner.starts_with(path + ".")) continue;
+    slots.insert(slots.end(), bound.written_attributes[m].begin(), bound.written_attributes[m].end());
+  }
+  return slots;
+}
+
 void refuse_sharded(const BoundTree& bound) {
   for (size_t m = 0; m < bound.objects.size(); ++m) {
     if (find_unit(bound.objects[m].get()) == nullptr) continue;
@@ -162,6 +174,7 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
         std::make_shared<Unit>(impl->runtime, plan.units[u], std::move(binding.unit_slots[u]), meter));
     runtime.units.push_back(impl->units.back());
   }
+  for (size_t u = 0; u < plan.units.size(); ++u) impl->units[u]->set_written_attributes(written_in(plan, bound, u));
   // Parts of a unit too: a unit class may have instances that are none.
   for (size_t m = 0; m < bound.objects.size(); ++m) {
     add_to_unit_table(bound.objects[m], impl->units[binding.unit_of_module[m]]);

@@ -167,11 +167,12 @@ bool Unit::owns_memory_of(const at::Tensor& tensor) const {
 
 void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   if (at::GradMode::is_enabled()) {
-    throw Error(ErrorCode::kUnsupported,
-                title() +
-                    ": backward with create_graph = true is not supported on a sharded module (its gradients are " +
-                    "reduced over ranks outside of autograd); call backward without create_graph",
-                {.module = path_});
+    throw Error(
+        ErrorCode::kUnsupported,
+        title() +
+            ": backward (or autograd.grad, inside a forward too) with create_graph = true is not supported on a " +
+            "sharded module: its gradients are reduced over ranks outside of autograd",
+        {.module = path_});
   }
   if (runtime_->detached) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -246,6 +247,7 @@ void Unit::detach() {
 }
 
 void Unit::drop_slots() {
+  written_attributes_.clear();
   for (UnitParameter& p : parameters_) p.slots.clear();
 }
 

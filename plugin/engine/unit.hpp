@@ -10,18 +10,10 @@
 
 #include "plugin/engine/flat_buffer.hpp"
 #include "plugin/engine/runtime.hpp"
+#include "plugin/engine/slot.hpp"
 #include "registry/plan.hpp"
 
 namespace fsdp2 {
-
-/// A place in a module that holds a parameter.
-struct Slot {
-  c10::intrusive_ptr<c10::ivalue::Object> object;
-  size_t index = 0;
-
-  [[nodiscard]] const at::Tensor& tensor() const { return object->getSlot(index).toTensor(); }
-  void put(const at::Tensor& tensor) const { object->setSlot(index, tensor); }
-};
 
 struct UnitParameter {
   std::string name;
@@ -73,6 +65,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Parameters whose original some other owner still holds.
   [[nodiscard]] const std::vector<std::string>& held_elsewhere() const { return held_elsewhere_; }
   [[nodiscard]] bool is_open() const { return open_; }
+  /// Attributes that methods of the unit write: tensors may leave through them, as through its outputs.
+  [[nodiscard]] const std::vector<Slot>& written_attributes() const { return written_attributes_; }
+  void set_written_attributes(std::vector<Slot> slots) { written_attributes_ = std::move(slots); }
   /// Whether `tensor` lies in memory that is freed when the unit reshards.
   [[nodiscard]] bool owns_memory_of(const at::Tensor& tensor) const;
 
@@ -129,6 +124,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<FlatBuffer> buffers_;
   std::vector<UnitParameter> parameters_;
   std::vector<std::string> held_elsewhere_;
+  std::vector<Slot> written_attributes_;
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
   bool is_root_;
   bool open_ = false;

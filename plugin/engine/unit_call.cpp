@@ -50,6 +50,11 @@ UnitCall::~UnitCall() {
 }
 
 c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written) {
+  const auto is_written = [&](size_t i) { return std::find(written.begin(), written.end(), i) != written.end(); };
+  const auto& given = inputs.toTupleRef().elements();
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].isTensor() && (is_written(i) || given[i].isObject())) shared_.push_back(given[i]);
+  }
   if (!at::GradMode::is_enabled()) return inputs;
   recorded_ = std::make_shared<RecordedCall>(RecordedCall{unit_});
   auto node = std::make_shared<PostBackwardNode>();
@@ -58,7 +63,6 @@ c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written
 
   // A changed input can be threaded and handed back afterwards where that is what autograd would have done to it: not
   // leaves (autograd must refuse the change), not views (their base changes too), not tensors inside containers.
-  const auto is_written = [&](size_t i) { return std::find(written.begin(), written.end(), i) != written.end(); };
   const auto threads = [&](const c10::IValue& input, size_t i) {
     if (!is_written(i)) return true;
     return input.isTensor() && input.toTensor().defined() && input.toTensor().grad_fn() && !input.toTensor().is_view();
@@ -68,7 +72,6 @@ c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written
   const auto find = [&](const at::Tensor& t) {
     return std::find_if(threaded_.begin(), threaded_.end(), [&](const auto& known) { return known.given.is_same(t); });
   };
-  const auto& given = inputs.toTupleRef().elements();
   std::vector<c10::IValue> elements(given.begin(), given.end());
   autograd::edge_list edges;
   for (size_t i = 0; i < elements.size(); ++i) {
@@ -106,36 +109,57 @@ void UnitCall::hand_back_written_inputs() {
   }
 }
 
-c10::IValue UnitCall::end(const c10::IValue& given_outputs) {
-  unit_->check_unchanged();
-  hand_back_written_inputs();
-  c10::IValue outputs = replace_tensors(given_outputs, [&](const at::Tensor& t) -> at::Tensor {
+// Nobody outside may hold what is about to be freed, nor the tensors that stand for the inputs.
+void UnitCall::release(c10::IValue& outputs) {
+  const auto released = [&](const at::Tensor& t) -> at::Tensor {
     for (const ThreadedInput& input : threaded_) {
       if (input.threaded.is_same(t)) return input.given;
     }
-    // Nobody outside may hold what is about to be freed.
     return unit_->owns_memory_of(t) ? t.clone() : t;
-  });
-  if (recorded_) {
-    std::vector<autograd::Node*> hooked;
-    const auto hook = [&](const at::Tensor& t) {
-      autograd::Node* node = t.grad_fn().get();
-      // An input that is handed on does not need the unit's parameters.
-      const bool handed_on = std::any_of(threaded_.begin(), threaded_.end(), [&](const ThreadedInput& input) {
-        return !input.written && input.given.grad_fn().get() == node;
-      });
-      if (node == nullptr || node == input_node_ || handed_on) return;
-      if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) return;
-      hooked.push_back(node);
-      node->add_pre_hook(std::make_unique<PreBackwardHook>(recorded_));
-    };
-    for_each_tensor(outputs, [&](const at::Tensor& t) {
-      if (!t.requires_grad()) return;
-      hook(t);
-      // A view changed in place gets a new node; that of its base stays.
-      if (t.is_view()) hook(at::Tensor(t._base()));
-    });
+  };
+  replace_tensors_inside(outputs, released);
+  outputs = replace_tensors(outputs, released);
+  for (const c10::IValue& value : shared_) replace_tensors_inside(value, released);
+  for (const Slot& slot : unit_->written_attributes()) {
+    slot.object->setSlot(slot.index, replace_tensors(slot.value(), released));
+    replace_tensors_inside(slot.value(), released);
   }
+}
+
+void UnitCall::hook_pre_backward(const c10::IValue& outputs) {
+  std::vector<autograd::Node*> hooked;
+  const auto hook = [&](const at::Tensor& t) {
+    autograd::Node* node = t.grad_fn().get();
+    // An input that is handed on does not need the unit's parameters.
+    const bool handed_on = std::any_of(threaded_.begin(), threaded_.end(), [&](const ThreadedInput& input) {
+      return !input.written && input.given.grad_fn().get() == node;
+    });
+    if (node == nullptr || node == input_node_ || handed_on) return;
+    if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) return;
+    hooked.push_back(node);
+    node->add_pre_hook(std::make_unique<PreBackwardHook>(recorded_));
+  };
+  const auto hook_all = [&](const c10::IValue& value) {
+    for_each_tensor(
+        value,
+        [&](const at::Tensor& t) {
+          if (!t.requires_grad()) return;
+          hook(t);
+          // A view changed in place gets a new node; that of its base stays.
+          if (t.is_view()) hook(at::Tensor(t._base()));
+        },
+        Objects::kEnter);
+  };
+  hook_all(outputs);
+  for (const c10::IValue& value : shared_) hook_all(value);
+  for (const Slot& slot : unit_->written_attributes()) hook_all(slot.value());
+}
+
+c10::IValue UnitCall::end(c10::IValue outputs) {
+  unit_->check_unchanged();
+  hand_back_written_inputs();
+  release(outputs);
+  if (recorded_) hook_pre_backward(outputs);
   open_ = false;
   unit_->close();
   return outputs;

@@ -27,9 +27,10 @@ class UnitCall : public torch::CustomClassHolder {
   /// may change in place.
   c10::IValue begin(c10::IValue inputs, std::span<const int64_t> written);
 
-  /// Hooks the unit's pre-backward to the nodes behind `outputs`, closes the unit. Returns the outputs for the caller:
-  /// the caller's own tensor where an input comes back, a copy where an output lies in the unit's memory.
-  c10::IValue end(const c10::IValue& outputs);
+  /// Hooks the unit's pre-backward to the nodes behind `outputs`, and behind what leaves through attributes that the
+  /// unit writes and through containers that it was given; closes the unit. Returns the outputs for the caller: the
+  /// caller's own tensor where an input comes back, a copy where an output lies in the unit's memory.
+  c10::IValue end(c10::IValue outputs);
 
  private:
   struct ThreadedInput {
@@ -39,11 +40,14 @@ class UnitCall : public torch::CustomClassHolder {
   };
 
   void hand_back_written_inputs();
+  void release(c10::IValue& outputs);
+  void hook_pre_backward(const c10::IValue& outputs);
 
   std::shared_ptr<Unit> unit_;
   std::shared_ptr<RecordedCall> recorded_;
   torch::autograd::Node* input_node_ = nullptr;  // kept alive by the graph where it matters; only compared
   std::vector<ThreadedInput> threaded_;
+  std::vector<c10::IValue> shared_;  // inputs through which the call can hand out tensors: lists, dicts, objects
   bool open_ = false;
 };
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "plugin/engine/unit.hpp"
+#include "plugin/engine/slot.hpp"
 #include "registry/module_tree.hpp"
 
 namespace fsdp2 {
@@ -13,12 +13,15 @@ struct BoundTree {
   ModuleTree tree;
   std::vector<c10::intrusive_ptr<c10::ivalue::Object>> objects;  // one a tree module
   std::vector<std::vector<Slot>> slots;                          // one list a tree parameter, each place once
+  std::vector<std::vector<Slot>> written_attributes;             // one list a tree module: what its methods write
 };
 
 /// Reads names, shapes, ties and readers; changes nothing. Readers come from the graphs: whoever reads a parameter,
-/// itself or through a chain of submodules, in any of its methods. Throws fsdp2::Error (kUnsupported), naming the
-/// parameter, for tensors that cannot be cut: not contiguous, sparse, quantized, on the meta device, of an element type
-/// without a name here; and where parameters lie on several devices.
+/// itself or through a chain of submodules, in any of its methods; for its hooks, its parent. A parameter is also found
+/// where a plain attribute or a list of tensors holds it (the flat weights of an LSTM). Throws fsdp2::Error
+/// (kUnsupported), naming the parameter, for tensors that cannot be cut: not contiguous, sparse, quantized, on the meta
+/// device, of an element type without a name here; where parameters lie on several devices; and for those whose memory
+/// another tensor of the module shares, or that lie in a dict, a tuple or an object.
 BoundTree read_module_tree(const torch::jit::Module& module);
 
 }  // namespace fsdp2

@@ -32,7 +32,8 @@ void post(Stack& stack) {
   const c10::IValue call = torch::jit::pop(stack);
   c10::IValue outputs = torch::jit::pop(stack);
   torch::jit::drop(stack, 1);
-  if (call.isCapsule()) outputs = c10::static_intrusive_pointer_cast<UnitCall>(call.toCapsule())->end(outputs);
+  if (call.isCapsule())
+    outputs = c10::static_intrusive_pointer_cast<UnitCall>(call.toCapsule())->end(std::move(outputs));
   torch::jit::push(stack, std::move(outputs));
 }
 

@@ -5,10 +5,12 @@ import warnings
 
 import torch
 
+import escapes
 import language_model
 import odd
+import other_holders
 import pretrained_kinds
-import reports
+import small_nets
 from values import spread_parameters
 
 
@@ -29,8 +31,10 @@ def main():
         suffix = "_tied" if tied else ""
         save("lm" + suffix, torch.jit.script(model))
         save("lm_traced" + suffix, torch.jit.trace(model, example, check_trace=False))
-    reports.export(save)
+    small_nets.export(save)
     odd.export(save)
+    escapes.export(save)
+    other_holders.export(save)
     pretrained_kinds.export(save)
     with open(os.path.join(out, "complete"), "w") as stamp:
         stamp.write(torch.__version__ + "\n")
