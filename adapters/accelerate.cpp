@@ -324,7 +324,8 @@ class Translator {
     const YamlEntry* decides = efficient;
     if (source_version_ == 1) {
       const bool synchronises = truth_or("fsdp_sync_module_states", true);
-      if (sync != nullptr && broadcast && !synchronises) note(*sync, "is taken as true, because fsdp_cpu_ram_efficient_loading is");
+      if (sync != nullptr && broadcast && !synchronises)
+        note(*sync, "is taken as true, because fsdp_cpu_ram_efficient_loading is");
       if (!broadcast && sync != nullptr) decides = sync;
       broadcast = broadcast || synchronises;
     }

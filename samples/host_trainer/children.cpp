@@ -30,7 +30,10 @@ void send_report(int pipe, int rank, const char* text) {
   Report report;
   report.rank = rank;
   report.time = Clock::now().time_since_epoch().count();
-  std::strncpy(report.text, text, sizeof(report.text) - 1);
+  // Of a long text the end: TorchScript puts its trace before the cause.
+  const size_t length = std::strlen(text);
+  const size_t most = sizeof(report.text) - 1;
+  std::strncpy(report.text, length > most ? text + (length - most) : text, most);
   if (write(pipe, &report, sizeof(report)) != static_cast<ssize_t>(sizeof(report))) std::fprintf(stderr, "%s\n", text);
 }
 

@@ -40,8 +40,8 @@ Score evaluate(torch::jit::Module& module, const Dataset& data, const Config& co
     const Batch batch = data.rows(rows, group.device());
     const at::Tensor prediction = prediction_of(module.forward(batch.inputs));
     if (count == 0) continue;  // nothing was left for this rank
-    loss += compute_loss(config.loss, prediction, batch.target).item<double>() * static_cast<double>(count);
-    const Correct part = count_correct(config.loss, prediction, batch.target);
+    loss += compute_loss(config, prediction, batch.target).item<double>() * static_cast<double>(count);
+    const Correct part = count_correct(config, prediction, batch.target);
     correct.right += part.right;
     correct.count += part.count;
   }

@@ -70,6 +70,12 @@ const Child& first_failure(const std::vector<Child>& children) {
                            [&](const Child& a, const Child& b) { return moment(a) < moment(b); });
 }
 
+/// TorchScript puts its trace before the cause.
+std::string cause_of(std::string report) {
+  report.erase(report.find_last_not_of('\n') + 1);
+  return report.substr(report.rfind('\n') + 1);  // all of it where it is one line
+}
+
 void explain(const Child& first, const std::vector<Child>& others) {
   const std::string text = end_of(first);
   const bool same = others.size() > 1 &&
@@ -78,10 +84,12 @@ void explain(const Child& first, const std::vector<Child>& others) {
     std::fprintf(stderr, "fsdp2-train: %s\n  (all %zu ranks say the same)\n", text.c_str(), others.size());
     return;
   }
-  std::fprintf(stderr, "fsdp2-train: rank %d died first: %s\n", first.rank, text.c_str());
+  const std::string cause = cause_of(text);
+  std::fprintf(stderr, "fsdp2-train: rank %d died first: %s\n", first.rank, cause.c_str());
+  if (cause != text) std::fprintf(stderr, "%s\n", text.c_str());
   for (const Child& child : others)
     if (&child != &first && child.failed())
-      std::fprintf(stderr, "  then rank %d: %s\n", child.rank, end_of(child).c_str());
+      std::fprintf(stderr, "  then rank %d: %s\n", child.rank, cause_of(end_of(child)).c_str());
 }
 
 }  // namespace

@@ -10,10 +10,11 @@ namespace {
 constexpr int64_t kIgnored = -100;
 
 /// Scores a row and class targets, flat. For causal_lm, position t predicts token t + 1.
-std::pair<at::Tensor, at::Tensor> flatten(Loss kind, at::Tensor prediction, at::Tensor target) {
-  if (kind == Loss::kCausalLm) {
+std::pair<at::Tensor, at::Tensor> flatten(const Config& config, at::Tensor prediction, at::Tensor target) {
+  if (config.loss == Loss::kCausalLm) {
     if (prediction.dim() != 3 || target.dim() != 2)
       throw std::runtime_error(
+          config.place("data.target") +
           "\"causal_lm\" needs an output of shape [batch, sequence, vocabulary] and targets of shape "
           "[batch, sequence]; they have " +
           std::to_string(prediction.dim()) + " and " + std::to_string(target.dim()) + " dimensions.");
@@ -21,7 +22,7 @@ std::pair<at::Tensor, at::Tensor> flatten(Loss kind, at::Tensor prediction, at::
     target = target.slice(1, 1);
   }
   if (prediction.dim() < 2 || prediction.numel() / prediction.size(-1) != target.numel())
-    throw std::runtime_error("the output of shape " + c10::str(prediction.sizes()) +
+    throw std::runtime_error(config.place("data.target") + "the output of shape " + c10::str(prediction.sizes()) +
                              " does not fit class targets of shape " + c10::str(target.sizes()) +
                              ": it needs them and a last dimension of classes.");
   return {prediction.reshape({-1, prediction.size(-1)}), target.reshape({-1}).to(at::kLong)};
@@ -43,22 +44,23 @@ at::Tensor prediction_of(const c10::IValue& output) {
   throw std::runtime_error("forward() returned " + output.tagKind() + ", which holds no tensor for the loss.");
 }
 
-at::Tensor compute_loss(Loss kind, const at::Tensor& prediction, const at::Tensor& target) {
-  if (kind == Loss::kMse) {
+at::Tensor compute_loss(const Config& config, const at::Tensor& prediction, const at::Tensor& target) {
+  if (config.loss == Loss::kMse) {
     if (prediction.sizes() != target.sizes())
-      throw std::runtime_error("\"mse\" compares an output of shape " + c10::str(prediction.sizes()) +
-                               " with targets of shape " + c10::str(target.sizes()) + ".");
+      throw std::runtime_error(config.place("data.target") + "\"mse\" compares an output of shape " +
+                               c10::str(prediction.sizes()) + " with targets of shape " + c10::str(target.sizes()) +
+                               ".");
     return torch::mse_loss(prediction, target.to(prediction.dtype()));
   }
-  const auto [scores, classes] = flatten(kind, prediction, target);
+  const auto [scores, classes] = flatten(config, prediction, target);
   const bool narrow = scores.scalar_type() == at::kHalf || scores.scalar_type() == at::kBFloat16;
   return torch::nn::functional::cross_entropy(narrow ? scores.to(at::kFloat) : scores, classes,
                                               torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
 }
 
-Correct count_correct(Loss kind, const at::Tensor& prediction, const at::Tensor& target) {
-  if (kind == Loss::kMse) return {};
-  const auto [scores, classes] = flatten(kind, prediction, target);
+Correct count_correct(const Config& config, const at::Tensor& prediction, const at::Tensor& target) {
+  if (config.loss == Loss::kMse) return {};
+  const auto [scores, classes] = flatten(config, prediction, target);
   const at::Tensor counted = classes != kIgnored;
   return {((scores.argmax(1) == classes) & counted).sum().item<int64_t>(), counted.sum().item<int64_t>()};
 }

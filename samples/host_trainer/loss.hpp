@@ -11,13 +11,13 @@ namespace trainer {
 at::Tensor prediction_of(const c10::IValue& output);
 
 /// The mean over the batch. Class targets of -100 are left out.
-at::Tensor compute_loss(Loss kind, const at::Tensor& prediction, const at::Tensor& target);
+at::Tensor compute_loss(const Config& config, const at::Tensor& prediction, const at::Tensor& target);
 
 /// How many classes or tokens were right, and of how many. {0, 0} for a loss without classes.
 struct Correct {
   int64_t right = 0;
   int64_t count = 0;
 };
-Correct count_correct(Loss kind, const at::Tensor& prediction, const at::Tensor& target);
+Correct count_correct(const Config& config, const at::Tensor& prediction, const at::Tensor& target);
 
 }  // namespace trainer

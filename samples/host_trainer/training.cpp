@@ -200,7 +200,7 @@ StepMetrics Training::step(int64_t number) {
 
 double Training::pass(const std::vector<int64_t>& rows, double scale) {
   const Batch batch = data_.rows(rows, group_.device());
-  const at::Tensor loss = compute_loss(config_.loss, prediction_of(module_.forward(batch.inputs)), batch.target);
+  const at::Tensor loss = compute_loss(config_, prediction_of(module_.forward(batch.inputs)), batch.target);
   (loss * scale).backward();
   return loss.item<double>();
 }

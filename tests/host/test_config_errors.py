@@ -29,6 +29,7 @@ class ConfigErrors(HostTest):
         self.check('file = "data.pt"\neval', 'file = "model.pt"\neval', "wrong.toml:5:8:", "torch.save")
         self.check('"tokens"', '"token"', "wrong.toml:7:10:", '"token"', 'did you mean "tokens"?', "mask")
         self.check('"label"', '"lable"', "wrong.toml:8:10:", 'did you mean "label"?')
+        self.check('"label"', '"tokens"', "wrong.toml:8:10:", "does not fit class targets of shape [4, 12]")
         self.check('target = "label"\n', "", "wrong.toml:4:", 'needs the key "target"')
         self.check('target = "label"', 'synthetic = { vocab = 9, sequence = 4, samples = 8 }', "not both")
         self.check("momentum = 0.9", "momentum = = 0.9", "wrong.toml:14:12:")
