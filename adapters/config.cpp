@@ -1,5 +1,6 @@
 #include "adapters/config.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -18,6 +19,10 @@ std::string beside(const std::string& file, const std::string& path) {
 }
 
 std::string read_text(const std::string& path, const Source& source) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    throw error_at(source, "config", "`" + path + "` is a folder, not a file", {}, ErrorCode::kNotFound);
+  }
   std::ifstream stream(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   if (!stream) throw error_at(source, "config", "cannot read `" + path + "`", {}, ErrorCode::kNotFound);

@@ -1,5 +1,6 @@
 #include "plugin/sharded_module.hpp"
 
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 
@@ -7,6 +8,7 @@
 #include "plugin/engine/unit.hpp"
 #include "plugin/engine/unit_table.hpp"
 #include "plugin/script/bound_tree.hpp"
+#include "plugin/script/forked_modules.hpp"
 #include "plugin/script/method_replacement.hpp"
 #include "plugin/script/operators.hpp"
 #include "registry/error.hpp"
@@ -63,6 +65,14 @@ std::vector<Slot> written_in(const Plan& plan, const BoundTree& bound, size_t un
   return slots;
 }
 
+void require_module(const torch::jit::Module& module) {
+  try {
+    module._ivalue();
+  } catch (const c10::Error&) {
+    throw Error(ErrorCode::kInvalidArgument, "the module is empty: load one with torch::jit::load first");
+  }
+}
+
 void refuse_sharded(const BoundTree& bound) {
   for (size_t m = 0; m < bound.objects.size(); ++m) {
     if (find_unit(bound.objects[m].get()) == nullptr) continue;
@@ -71,6 +81,19 @@ void refuse_sharded(const BoundTree& bound) {
                 (path.empty() ? std::string("the module") : "submodule `" + path + "`") +
                     " is already sharded; detach its engine first",
                 {.module = path});
+  }
+}
+
+/// Ranks would run forks, and the collectives in them, in orders of their own.
+void refuse_forked(const BoundTree& bound, const Plan& plan) {
+  // Whatever runs below the root is in the tree of its methods' calls.
+  const std::vector<std::string> forked = forked_modules(*bound.objects.front()->type());
+  for (const PlannedUnit& unit : plan.units) {
+    if (std::find(forked.begin(), forked.end(), unit.path) == forked.end() || unit.path.empty()) continue;
+    throw Error(ErrorCode::kUnsupported,
+                "unit `" + unit.path + "` runs inside torch.jit.fork, where ranks could gather in different orders; " +
+                    "make the module that forks the unit, or leave class `" + unit.class_name + "` out",
+                {.module = unit.path});
   }
 }
 
@@ -100,7 +123,15 @@ void warn_of_other_owners(const std::vector<std::shared_ptr<Unit>>& units, const
 
 }  // namespace
 
+ModuleTree tree_of(const torch::jit::Module& module) {
+  require_module(module);
+  BoundTree bound = read_module_tree(module);
+  refuse_sharded(bound);
+  return std::move(bound.tree);
+}
+
 c10::Device device_of(const torch::jit::Module& module) {
+  require_module(module);
   for (const at::Tensor& parameter : module.parameters()) return parameter.device();
   return c10::kCPU;
 }
@@ -113,11 +144,22 @@ struct ShardedModule::Impl {
   std::unique_ptr<MethodReplacement> methods;
 
   void leave() {
-    for (const ObjectPtr& object : objects) remove_from_unit_table(object.get());
+    // Without a detach the slots hold shards for ever: whoever calls or saves the module must be told.
+    const bool lost = runtime != nullptr && !runtime->detached;
+    for (const ObjectPtr& object : objects) {
+      if (lost) {
+        mark_lost_in_unit_table(object.get());
+      } else {
+        remove_from_unit_table(object.get());
+      }
+    }
+    if (lost) static_cast<void>(methods.release());  // what refuses saving stays
+    methods.reset();                                 // before the objects, which may be the last owners of the classes
     objects.clear();
-    methods.reset();
     for (const auto& unit : units) unit->drop_slots();
   }
+
+  void require_rest(const char* call) const;
 
   ~Impl() { leave(); }
 };
@@ -133,6 +175,7 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
     bound = read_module_tree(module);
     refuse_sharded(bound);
     impl->plan = make_plan(bound.tree, communicator->size());
+    refuse_forked(bound, impl->plan);
     binding = bind(impl->plan, bound);
   } catch (...) {
     report_no_start(*communicator, device_of(module));
@@ -198,18 +241,46 @@ ShardedModule::ShardedModule(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 
 ShardedModule::~ShardedModule() = default;
 
-void ShardedModule::detach() {
-  if (impl_->runtime->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
-  for (const auto& unit : impl_->units) {
+void ShardedModule::Impl::require_rest(const char* call) const {
+  if (runtime->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
+  if (runtime->in_local_use) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                std::string(call) + " while the parameters are gathered for local use; release them first");
+  }
+  for (const auto& unit : units) {
     if (unit->is_open()) {
       throw Error(ErrorCode::kFailedPrecondition,
-                  "detach() inside a forward of the sharded module; " + unit->title() + " is running");
+                  std::string(call) + " inside a forward of the sharded module; " + unit->title() + " is running");
     }
   }
+}
+
+void ShardedModule::detach() {
+  impl_->require_rest("detach()");
   for (const auto& unit : impl_->units) unit->detach();
   impl_->runtime->detached = true;
   impl_->runtime->pool->close();
   impl_->leave();
+}
+
+void ShardedModule::begin_local_use() {
+  impl_->require_rest("gather()");
+  size_t done = 0;
+  try {
+    for (; done < impl_->units.size(); ++done) impl_->units[done]->begin_local_use();
+  } catch (...) {
+    for (size_t u = 0; u < done; ++u) impl_->units[u]->end_local_use(false);
+    throw;
+  }
+  impl_->runtime->in_local_use = true;
+}
+
+void ShardedModule::end_local_use(bool write_back) {
+  if (!impl_->runtime->in_local_use) {
+    throw Error(ErrorCode::kFailedPrecondition, "the parameters are not gathered for local use");
+  }
+  for (const auto& unit : impl_->units) unit->end_local_use(write_back);
+  impl_->runtime->in_local_use = false;
 }
 
 std::vector<NamedTensor> ShardedModule::parameters() const {

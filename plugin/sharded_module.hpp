@@ -23,7 +23,10 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Where the parameters lie; the CPU for a module that has none.
+/// The module as planning reads it. Throws Error for a module that is sharded, or empty.
+ModuleTree tree_of(const torch::jit::Module& module);
+
+/// Where the parameters lie; the CPU for a module that has none. Throws Error for an empty module.
 c10::Device device_of(const torch::jit::Module& module);
 
 class ShardedModule {
@@ -43,6 +46,13 @@ class ShardedModule {
 
   /// Gathers everything, gives the module its plain tensors and methods back. Collective. Fails if it ran before.
   void detach();
+
+  /// Puts full parameters, without gradients, into the module until end_local_use(): in between this rank may run
+  /// forwards of its own, read and copy parameters, as of a plain module. Collective. Memory: the whole model.
+  void begin_local_use();
+  /// Shards again. `write_back`: what was written into the full parameters stays (every rank must have written the
+  /// same); else it is lost. Local.
+  void end_local_use(bool write_back);
 
   /// The sharded leaf tensors in plan order, each tied one once. None after detach().
   [[nodiscard]] std::vector<NamedTensor> parameters() const;

@@ -53,7 +53,8 @@ std::vector<std::string> overrides_of(const fsdp2_config_args& args) {
 
 Config load(const fsdp2_config_args& args) {
   if ((args.path == nullptr) == (args.text == nullptr)) {
-    throw Error(ErrorCode::kInvalidArgument, "fsdp2_config_args needs either path or text");
+    throw Error(ErrorCode::kInvalidArgument, args.path == nullptr ? "fsdp2_config_args needs either path or text"
+                                                                  : "fsdp2_config_args has both path and text");
   }
   const auto overrides = overrides_of(args);
   return args.path != nullptr ? load_config(args.path, overrides) : load_config_text(args.text, "<text>", overrides);

@@ -9,7 +9,6 @@
 #include "plugin/abi/entries.hpp"
 #include "plugin/abi/status.hpp"
 #include "plugin/engine/c10d_environment.hpp"
-#include "plugin/script/bound_tree.hpp"
 #include "plugin/wrap/planner.hpp"
 #include "registry/plan.hpp"
 
@@ -95,7 +94,7 @@ fsdp2_status* plan_text(const fsdp2_plan_args* given, char** out) noexcept {
       throw Error(ErrorCode::kInvalidArgument,
                   "fsdp2_plan_args.world_size is " + std::to_string(args.world_size) + ", expected at least 1");
     }
-    *out = copy_text(to_table(make_plan(read_module_tree(module).tree, config.config, args.world_size)));
+    *out = copy_text(to_table(make_plan(tree_of(module), config.config, args.world_size)));
   });
 }
 
@@ -155,6 +154,14 @@ const char* engine_plan_text(const fsdp2_engine* engine) noexcept {
 
 fsdp2_status* engine_mark_written(fsdp2_engine* engine) noexcept {
   return guard([&] { module_of(engine).mark_written(); });
+}
+
+fsdp2_status* engine_gather(fsdp2_engine* engine) noexcept {
+  return guard([&] { module_of(engine).begin_local_use(); });
+}
+
+fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) noexcept {
+  return guard([&] { module_of(engine).end_local_use(write_back != 0); });
 }
 
 }  // namespace fsdp2::entries

@@ -33,5 +33,7 @@ fsdp2_status* engine_statistics(const fsdp2_engine* engine, fsdp2_statistics* ou
 fsdp2_status* engine_reset_statistics(fsdp2_engine* engine) noexcept;
 const char* engine_plan_text(const fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_mark_written(fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_gather(fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) noexcept;
 
 }  // namespace fsdp2::entries

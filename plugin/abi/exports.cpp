@@ -51,6 +51,8 @@ constexpr fsdp2_api kApi = {
     .engine_reset_statistics = &entries::engine_reset_statistics,
     .engine_plan_text = &entries::engine_plan_text,
     .engine_mark_written = &entries::engine_mark_written,
+    .engine_gather = &entries::engine_gather,
+    .engine_release_gathered = &entries::engine_release_gathered,
 };
 
 }  // namespace

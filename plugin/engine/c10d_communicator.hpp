@@ -34,6 +34,7 @@ class C10dCommunicator : public Communicator {
   [[nodiscard]] int64_t rank() const override;
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] std::string name() const override;
+  void announce(std::string_view /*purpose*/) override {}
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
   std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
   std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;

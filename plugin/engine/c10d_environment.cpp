@@ -173,6 +173,9 @@ Error did_not_meet(const Environment& env, std::string cause) {
   if (cause.find("EADDRINUSE") != std::string::npos) {
     cause = "the port is in use: by another program, or by a second process with RANK 0 (" + cause + ")";
   }
+  if (env.rank != 0 && cause.find("connect") != std::string::npos) {
+    cause = "rank 0, or the agent of torchrun, does not listen there (" + cause + ")";
+  }
   return {ErrorCode::kCommunication,
           "rank " + std::to_string(env.rank) + ": the " + std::to_string(env.size) + " ranks did not meet" + place +
               ": " + cause,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace fsdp2 {
 
@@ -27,6 +28,10 @@ class Communicator {
   [[nodiscard]] virtual int64_t size() const = 0;
   /// "gloo", "nccl": for messages and choices by transport.
   [[nodiscard]] virtual std::string name() const = 0;
+
+  /// What the next collectives are for (a unit's path). Where the transport can, ranks that are in different
+  /// collectives then time out instead of taking each other's data. Local.
+  virtual void announce(std::string_view purpose) = 0;
 
   /// output[r * input.numel() + i] = rank r's input[i]; any dtype. `input` may be the own part of `output`.
   virtual std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) = 0;

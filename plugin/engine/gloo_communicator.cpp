@@ -41,6 +41,14 @@ Part part_of(int64_t elements, int64_t ranks, int64_t rank) {
   return {begin, std::min(width, elements - begin)};
 }
 
+constexpr uint64_t kStart = 0xcbf29ce484222325;
+
+/// FNV-1a, the same on every rank.
+uint64_t mixed(uint64_t hash, std::string_view text) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 }  // namespace
 
 /// Messages in flight between this rank and its peers, all under one tag.
@@ -148,11 +156,17 @@ struct GlooCommunicator::Contributions {
 GlooCommunicator::GlooCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout)
     : C10dCommunicator(std::move(backend), timeout), scratch_(std::make_shared<Scratch>()) {}
 
-// Above the small tags that hosts use for messages of their own.
-int GlooCommunicator::next_tag() {
+void GlooCommunicator::announce(std::string_view purpose) {
+  purpose_ = mixed(kStart, purpose);
+}
+
+// Above the small tags that hosts use for messages of their own. Were ranks in different collectives to meet under one
+// tag, they would take each other's data; and where sizes differ, Gloo's own thread ends the process.
+int GlooCommunicator::next_tag(std::string_view operation, int64_t bytes) {
   constexpr uint32_t kFirst = 0x46530000;
-  constexpr uint32_t kCount = 1U << 16;
-  return static_cast<int>(kFirst + collectives_++ % kCount);
+  const uint64_t hash = mixed(mixed(purpose_, operation), std::to_string(bytes));
+  const auto kind = static_cast<uint32_t>((hash ^ (hash >> 32)) & 0xffff);
+  return static_cast<int>(kFirst + (kind << 8) + (collectives_++ & 0xff));
 }
 
 std::unique_ptr<Request> GlooCommunicator::all_gather(at::Tensor output, at::Tensor input) {
@@ -161,7 +175,7 @@ std::unique_ptr<Request> GlooCommunicator::all_gather(at::Tensor output, at::Ten
     const at::Tensor own = as_bytes(input);
     require(whole.numel() == own.numel() * size(), "all_gather: the output is not as large as the inputs of all ranks");
     auto part = [&](int64_t of) { return whole.narrow(0, of * own.numel(), own.numel()); };
-    Exchange exchange(backend_, timeout_, next_tag());
+    Exchange exchange(backend_, timeout_, next_tag("all_gather", whole.numel()));
     exchange.start([&](int peer) { return part(peer); }, [&](int /*peer*/) { return own; });
     const at::Tensor target = part(rank());
     if (target.const_data_ptr() != own.const_data_ptr()) target.copy_(own);
@@ -182,7 +196,7 @@ std::unique_ptr<Request> GlooCommunicator::reduce_scatter_mean(at::Tensor output
     const at::Tensor target = as_bytes(output);
     const auto part = [&](int64_t of) { return whole.narrow(0, of * target.numel(), target.numel()); };
     const Contributions sum = contributions(part(rank()));
-    Exchange exchange(backend_, timeout_, next_tag());
+    Exchange exchange(backend_, timeout_, next_tag("reduce_scatter", whole.numel()));
     exchange.start([&](int peer) { return sum.of(peer); }, part);
     return [exchange = std::move(exchange), scratch = scratch_, sum, output]() mutable {
       exchange.wait();
@@ -201,10 +215,11 @@ std::unique_ptr<Request> GlooCommunicator::all_reduce_mean(at::Tensor tensor) {
       const Part range = part_of(elements, size, of);
       return whole.narrow(0, range.begin * width, range.size * width);
     };
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
     const Contributions sum = contributions(part(rank()));
-    Exchange reduce(backend_, timeout_, next_tag());
+    Exchange reduce(backend_, timeout_, next_tag("all_reduce", bytes));
     reduce.start([&](int peer) { return sum.of(peer); }, part);
-    Exchange gather(backend_, timeout_, next_tag());
+    Exchange gather(backend_, timeout_, next_tag("all_reduce", bytes));
     return [reduce = std::move(reduce), gather = std::move(gather), scratch = scratch_, sum, part, tensor]() mutable {
       reduce.wait();
       sum.mean_into(sum.own.view(tensor.scalar_type()));

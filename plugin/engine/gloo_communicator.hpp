@@ -18,6 +18,8 @@ class GlooCommunicator final : public C10dCommunicator {
 
   GlooCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout);
 
+  /// Mixed into the tags of messages, with operation and size: a message of another collective is never received.
+  void announce(std::string_view purpose) override;
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
   std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
   std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;
@@ -27,10 +29,11 @@ class GlooCommunicator final : public C10dCommunicator {
   class Scratch;
   struct Contributions;
 
-  int next_tag();
+  int next_tag(std::string_view operation, int64_t bytes);
   Contributions contributions(const at::Tensor& own);
 
   uint32_t collectives_ = 0;
+  uint64_t purpose_ = 0;
   std::shared_ptr<Scratch> scratch_;
 };
 

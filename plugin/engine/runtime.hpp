@@ -29,6 +29,7 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   bool gathers;  // whether parameters are cut over ranks
   bool reduces;  // whether gradients are summed over ranks
   bool detached = false;
+  bool in_local_use = false;  // slots hold full tensors: forwards are plain ones of this rank
   Statistics statistics;
   std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last
 

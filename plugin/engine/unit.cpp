@@ -61,6 +61,7 @@ void Unit::check_shards() const {
 
 void Unit::communicate(c10::function_ref<void()> collective) const {
   try {
+    runtime_->communicator->announce(path_);
     collective();
   } catch (const Error& e) {
     ErrorDetails details = e.details();
@@ -99,6 +100,10 @@ void Unit::unshard(bool for_forward) {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   check_shards();
+  gather_if_needed(for_forward);
+}
+
+void Unit::gather_if_needed(bool for_forward) {
   const bool stale = runtime_->gathers && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
   if (stale) ++runtime_->statistics.stale_gathers;
   if (runtime_->gathers && (!is_whole() || stale)) {
@@ -124,15 +129,19 @@ void Unit::fill_slots_with_shards() {
   }
 }
 
+void Unit::fill_slots_with_full_tensors() {
+  for (const UnitParameter& p : parameters_) {
+    for (const Slot& slot : p.slots) slot.put(p.unsharded);
+  }
+}
+
 void Unit::open() {
   if (runtime_->detached) {
     throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
   }
   unshard(/*for_forward=*/true);
-  for (UnitParameter& p : parameters_) {
-    for (const Slot& slot : p.slots) slot.put(p.unsharded);
-    p.version_at_open = p.unsharded._version();
-  }
+  fill_slots_with_full_tensors();
+  for (UnitParameter& p : parameters_) p.version_at_open = p.unsharded._version();
   open_ = true;
 }
 
@@ -177,6 +186,11 @@ void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   if (runtime_->detached) {
     throw Error(ErrorCode::kFailedPrecondition,
                 title() + ": backward through a forward that ran before detach(); run the forward again",
+                {.module = path_});
+  }
+  if (runtime_->in_local_use) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                title() + ": backward while the parameters are gathered for local use; release them first",
                 {.module = path_});
   }
   runtime_->enter_backward();
@@ -231,10 +245,31 @@ void Unit::abandon_backward() {
   for (UnitParameter& p : parameters_) p.unsharded.mutable_grad() = at::Tensor();
 }
 
-void Unit::detach() {
+void Unit::begin_local_use() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   unshard(/*for_forward=*/true);
+  for (UnitParameter& p : parameters_) p.unsharded.set_requires_grad(false);
+  fill_slots_with_full_tensors();
+}
+
+void Unit::end_local_use(bool write_back) {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  fill_slots_with_shards();
+  if (write_back && runtime_->gathers) {
+    for (UnitParameter& p : parameters_) {
+      const int64_t begin = p.shard_begin;
+      p.shard.view(-1).copy_(p.unsharded.view(-1).slice(0, begin, begin + p.shard.numel()));
+    }
+  }
+  reshard();
+}
+
+void Unit::detach() {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  gather_if_needed(/*for_forward=*/true);  // from our own shards, whatever the host has made of the slots
   for (UnitParameter& p : parameters_) {
     // A storage of its own for each: a saved file must not carry the whole buffer once a parameter.
     const at::Tensor plain = p.unsharded.detach().clone().set_requires_grad(p.shard.requires_grad());

@@ -21,6 +21,7 @@ struct UnitParameter {
   int64_t offset = 0;        // elements from the start of the whole buffer
   at::Tensor shard;          // the leaf that the optimizer steps; what the slots hold at rest
   int64_t shard_offset = 0;  // elements from the start of the shard's buffer
+  int64_t shard_begin = 0;   // elements of the parameter that lie before this rank's
   at::Tensor unsharded;      // the leaf that the unit computes with; has memory only while the unit is whole
   std::vector<Slot> slots;
   bool accumulated = false;      // in the backward pass that runs
@@ -65,6 +66,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Parameters whose original some other owner still holds.
   [[nodiscard]] const std::vector<std::string>& held_elsewhere() const { return held_elsewhere_; }
   [[nodiscard]] bool is_open() const { return open_; }
+  /// Slots hold full tensors: calls run as those of a plain module.
+  [[nodiscard]] bool in_local_use() const { return runtime_->in_local_use; }
   /// Attributes that methods of the unit write: tensors may leave through them, as through its outputs.
   [[nodiscard]] const std::vector<Slot>& written_attributes() const { return written_attributes_; }
   void set_written_attributes(std::vector<Slot> slots) { written_attributes_ = std::move(slots); }
@@ -92,6 +95,10 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   /// Kept memory counts as stale from now on.
   void mark_written() { marked_written_ = true; }
+  /// Full tensors, without gradients, into the slots until end_local_use(). Collective.
+  void begin_local_use();
+  /// Shards into the slots. `write_back`: first takes this rank's part of the full tensors into them. Local.
+  void end_local_use(bool write_back);
   /// Plain copies of the full parameters into the slots; the unit is done. Collective.
   void detach();
   /// Forgets the module. A module that keeps an activation would else keep itself alive through the unit.
@@ -99,6 +106,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
  private:
   void unshard(bool for_forward);
+  void gather_if_needed(bool for_forward);
   void reshard();
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool was_written() const;
@@ -111,6 +119,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void close_backward_calls();
   void cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter);
   void fill_slots_with_shards();
+  void fill_slots_with_full_tensors();
   void drop_hooks();
   void reduce_gradients();
   void reduce_buffer(size_t buffer);

@@ -61,6 +61,7 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, std::ve
   p.buffer = planned.buffer;
   p.offset = planned.offset;
   p.shard_offset = std::clamp<int64_t>(planned.offset + range.begin - shard_rank * part, 0, part);
+  p.shard_begin = range.begin;
   p.shard = FlatBuffer::alias(buffer.shard(), p.shard_offset, shard_shape(planned, range));
   if (range.end > range.begin) {
     p.shard.view(-1).copy_(original.detach().view(-1).slice(0, range.begin, range.end));

@@ -1,14 +1,18 @@
 #include "plugin/engine/unit_table.hpp"
 
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_map>
+
+#include "registry/error.hpp"
 
 namespace fsdp2 {
 namespace {
 
 struct Entry {
   c10::intrusive_ptr<c10::ivalue::Object> object;
+  std::optional<c10::weak_intrusive_ptr<c10::ivalue::Object>> lost;  // keeps the address from being used again
   std::weak_ptr<Unit> unit;
 };
 
@@ -27,7 +31,7 @@ Table& table() {
 
 void add_to_unit_table(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::shared_ptr<Unit>& unit) {
   std::unique_lock lock(table().mutex);
-  table().entries[object.get()] = {object, unit};
+  table().entries[object.get()] = {object, std::nullopt, unit};
 }
 
 void remove_from_unit_table(const c10::ivalue::Object* object) {
@@ -40,10 +44,27 @@ void remove_from_unit_table(const c10::ivalue::Object* object) {
   lock.unlock();
 }
 
+void mark_lost_in_unit_table(const c10::ivalue::Object* object) {
+  c10::intrusive_ptr<c10::ivalue::Object> dropped;  // after the lock, as above
+  std::unique_lock lock(table().mutex);
+  auto found = table().entries.find(object);
+  if (found == table().entries.end()) return;
+  found->second.lost.emplace(found->second.object);
+  dropped = std::move(found->second.object);
+  lock.unlock();
+}
+
 std::shared_ptr<Unit> find_unit(const c10::ivalue::Object* object) {
   std::shared_lock lock(table().mutex);
   auto found = table().entries.find(object);
-  return found == table().entries.end() ? nullptr : found->second.unit.lock();
+  if (found == table().entries.end()) return nullptr;
+  if (found->second.lost) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "the engine of this module was destroyed without detach(): the module holds shards and cannot be run, " +
+            std::string("saved or sharded again; load it anew"));
+  }
+  return found->second.unit.lock();
 }
 
 }  // namespace fsdp2

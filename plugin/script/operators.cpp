@@ -20,7 +20,7 @@ void pre(Stack& stack) {
   c10::IValue call;
   std::shared_ptr<Unit> unit = find_unit(&self.toObjectRef());
   // A method that another method of the same object calls is part of that call.
-  if (unit != nullptr && !unit->is_open()) {
+  if (unit != nullptr && !unit->is_open() && !unit->in_local_use()) {
     auto opened = c10::make_intrusive<UnitCall>(std::move(unit));
     inputs = opened->begin(std::move(inputs), written);
     call = c10::IValue::make_capsule(std::move(opened));
@@ -39,6 +39,7 @@ void post(Stack& stack) {
 
 void refuse_save(Stack& stack) {
   const c10::IValue self = torch::jit::pop(stack);
+  find_unit(&self.toObjectRef());  // throws for a module whose engine is gone
   const std::string name = self.toObjectRef().type()->name()->qualifiedName();
   throw Error(ErrorCode::kFailedPrecondition,
               "a module of class `" + name +

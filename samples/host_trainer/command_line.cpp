@@ -1,8 +1,11 @@
 #include "samples/host_trainer/command_line.hpp"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "samples/host_trainer/nearest.hpp"
@@ -17,8 +20,13 @@ std::string check_output(const std::string& text) {
   const fs::path path(text);
   std::error_code error;
   if (fs::is_directory(path, error)) return text + " is a folder";
+  if (fs::exists(path, error)) return access(path.c_str(), W_OK) == 0 ? "" : text + " cannot be written";
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  return fs::is_directory(folder, error) ? "" : "the folder " + folder.string() + " is not there";
+  if (!fs::is_directory(folder, error)) return "the folder " + folder.string() + " is not there";
+  const fs::path probe = path.string() + '.' + std::to_string(getpid()) + ".probe";
+  if (!std::ofstream(probe)) return "no file can be made in " + folder.string();
+  fs::remove(probe, error);
+  return "";
 }
 
 /// The plugin of the same build or installation.

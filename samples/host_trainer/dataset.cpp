@@ -1,7 +1,8 @@
 #include "samples/host_trainer/dataset.hpp"
 
-#include <torch/serialize.h>
-#include <torch/torch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/jit/serialization/pickle.h>
 
 #include <fstream>
 #include <numeric>
@@ -17,7 +18,7 @@ c10::Dict<c10::IValue, c10::IValue> load_dict(const std::string& file, const std
   std::ifstream stream(file, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(stream), {}};
   try {
-    const c10::IValue value = torch::pickle_load(bytes);
+    const c10::IValue value = torch::jit::pickle_load(bytes);
     if (value.isGenericDict()) return value.toGenericDict();
   } catch (const c10::Error&) {
   }
@@ -57,7 +58,7 @@ Dataset Dataset::from_file(const Config& config, const std::string& file, const 
 
 Dataset Dataset::synthetic(const Synthetic& s, int64_t seed) {
   std::mt19937_64 random(static_cast<uint64_t>(seed));
-  at::Tensor tokens = torch::empty({s.samples, s.sequence}, at::kLong);
+  at::Tensor tokens = at::empty({s.samples, s.sequence}, at::kLong);
   int64_t* token = tokens.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < s.samples; ++i) {
     auto last = static_cast<int64_t>(random() % static_cast<uint64_t>(s.vocab));
@@ -73,7 +74,7 @@ Dataset Dataset::synthetic(const Synthetic& s, int64_t seed) {
 }
 
 Batch Dataset::rows(const std::vector<int64_t>& rows, at::Device device) const {
-  const at::Tensor index = torch::tensor(rows, at::kLong);
+  const at::Tensor index = at::tensor(rows, at::kLong);
   Batch batch;
   for (const at::Tensor& input : inputs_) batch.inputs.emplace_back(input.index_select(0, index).to(device));
   batch.target = target_.index_select(0, index).to(device);

@@ -1,6 +1,6 @@
 #include "samples/host_trainer/evaluation.hpp"
 
-#include <torch/torch.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
@@ -27,7 +27,7 @@ class EvalMode {
 }  // namespace
 
 Score evaluate(torch::jit::Module& module, const Dataset& data, const Config& config, RankGroup& group) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   const EvalMode eval_mode(module);
   double loss = 0;
   Correct correct;
@@ -54,7 +54,7 @@ Score evaluate(torch::jit::Module& module, const Dataset& data, const Config& co
 
 std::vector<int64_t> predict(torch::jit::Module& module, const Dataset& data, const Config& config, at::Device device) {
   if (config.loss != Loss::kCrossEntropy) return {};
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   const EvalMode eval_mode(module);
   std::vector<int64_t> classes;
   for (int64_t begin = 0; begin < data.size(); begin += config.batch_size) {

@@ -1,6 +1,8 @@
 #include "samples/host_trainer/loss.hpp"
 
-#include <torch/torch.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
 
 #include <stdexcept>
 
@@ -50,12 +52,12 @@ at::Tensor compute_loss(const Config& config, const at::Tensor& prediction, cons
       throw std::runtime_error(config.place("data.target") + "\"mse\" compares an output of shape " +
                                c10::str(prediction.sizes()) + " with targets of shape " + c10::str(target.sizes()) +
                                ".");
-    return torch::mse_loss(prediction, target.to(prediction.dtype()));
+    return at::mse_loss(prediction, target.to(prediction.dtype()));
   }
   const auto [scores, classes] = flatten(config, prediction, target);
   const bool narrow = scores.scalar_type() == at::kHalf || scores.scalar_type() == at::kBFloat16;
-  return torch::nn::functional::cross_entropy(narrow ? scores.to(at::kFloat) : scores, classes,
-                                              torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
+  return at::cross_entropy_loss(narrow ? scores.to(at::kFloat) : scores, classes, /*weight=*/{}, at::Reduction::Mean,
+                                kIgnored);
 }
 
 Correct count_correct(const Config& config, const at::Tensor& prediction, const at::Tensor& target) {

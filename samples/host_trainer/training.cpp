@@ -1,11 +1,16 @@
 #include "samples/host_trainer/training.hpp"
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
-#include <torch/torch.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -99,6 +104,32 @@ void check_number_of_inputs(const torch::jit::Module& module, const Config& conf
                            std::to_string(given) + '.');
 }
 
+/// Ranks that were started with different settings would train something that nobody asked for.
+void check_same_settings(const Config& config, RankGroup& group) {
+  const std::vector<std::pair<const char*, double>> settings = {
+      {"loss", static_cast<double>(config.loss)},
+      {"optimizer", static_cast<double>(config.optimizer)},
+      {"lr", config.lr},
+      {"weight_decay", config.weight_decay},
+      {"momentum", config.momentum},
+      {"steps", static_cast<double>(config.steps)},
+      {"batch_size", static_cast<double>(config.batch_size)},
+      {"accumulate", static_cast<double>(config.accumulate)},
+      {"seed", static_cast<double>(config.seed)},
+  };
+  std::vector<int64_t> own;
+  for (const auto& [key, value] : settings) own.push_back(std::bit_cast<int64_t>(value));
+  const auto rows = group.gather(own, "the settings of each rank");
+  for (size_t rank = 1; rank < rows.size(); ++rank) {
+    for (size_t i = 0; i < settings.size(); ++i) {
+      if (rows[rank][i] == rows[0][i]) continue;
+      const std::string key = std::string("train.") + settings[i].first;
+      throw std::runtime_error(config.place(key) + '"' + key + "\" is not the same on rank 0 and rank " +
+                               std::to_string(rank) + "; give every rank the same configuration.");
+    }
+  }
+}
+
 }  // namespace
 
 torch::jit::Module load_module(const Config& config, at::Device device) {
@@ -130,7 +161,8 @@ void Training::run() {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   at::set_num_threads(
       static_cast<int>(config_.threads ? config_.threads : std::max<int64_t>(1, cores / group_.local_world())));
-  torch::manual_seed(static_cast<uint64_t>(config_.seed + group_.rank()));
+  at::manual_seed(static_cast<uint64_t>(config_.seed + group_.rank()));
+  if (!options_.unsharded) check_same_settings(config_, group_);
   load();
   evaluate(summary_.before, "before");
   Progress progress(config_.steps);

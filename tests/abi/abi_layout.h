@@ -105,4 +105,6 @@ FSDP2_AT(fsdp2_api, engine_statistics, 200);
 FSDP2_AT(fsdp2_api, engine_reset_statistics, 208);
 FSDP2_AT(fsdp2_api, engine_plan_text, 216);
 FSDP2_AT(fsdp2_api, engine_mark_written, 224);
-FSDP2_SIZE(fsdp2_api, 232);
+FSDP2_AT(fsdp2_api, engine_gather, 232);
+FSDP2_AT(fsdp2_api, engine_release_gathered, 240);
+FSDP2_SIZE(fsdp2_api, 248);

@@ -138,6 +138,8 @@ TEST_F(Calls, WrongCommunicatorsAreRefused) {
 TEST_F(Calls, NullHandlesAreAnsweredWithoutACrash) {
   EXPECT_EQ(error_of(api_.engine_detach(nullptr)), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_mark_written(nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_gather(nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_release_gathered(nullptr, 1)), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_reset_statistics(nullptr)), "1 engine is null");
   EXPECT_STREQ(api_.engine_plan_text(nullptr), "");
   EXPECT_STREQ(api_.config_toml(nullptr), "");
@@ -184,6 +186,20 @@ TEST_F(Calls, TrainingThroughTheLibraryEqualsTrainingWithoutIt) {
   for (int64_t s = 0; s < 4; ++s) {
     EXPECT_NEAR(step(model, engine.parameters(), s), step(plain, plain_parameters, s), 2e-5);
   }
+  {
+    const Gathered gathered = engine.gather();
+    const at::NoGradGuard guard;
+    const at::Tensor x = fill({2, 16}, 3);
+    EXPECT_LE((model.forward({x}).toTensor() - plain.forward({x}).toTensor()).abs().max().item<double>(), 1e-6);
+    EXPECT_THROW(engine.detach(), Exception);
+  }
+  engine.gather().write_back();
+  EXPECT_THROW(
+      {
+        Gathered gathered = engine.gather();
+        (void)engine.gather();
+      },
+      Exception);
   engine.mark_written();
   engine.reset_statistics();
   EXPECT_EQ(engine.statistics().all_gathers, 0);

@@ -45,6 +45,7 @@ class ConfigErrors(HostTest):
         self.assert_fails(self.run_host("--unsharded", sets=["steps=3"]), "section.key=value")
         self.assert_fails(self.run_host("--unshraded"), "--unsharded")
         self.assert_fails(self.run_host("--save", "nowhere/out.pt"), "--save", "nowhere")
+        self.assert_fails(self.run_host("--save", "/proc/out.pt"), "--save", "no file can be made in /proc")
         self.assert_fails(self.run_host("--plan", "--unsharded"), "--plan")
         self.assert_fails(self.run_host(config="none.toml"), "none.toml", "no such")
         self.assert_fails(self.run_host(config="."), "is a folder")

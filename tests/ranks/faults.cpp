@@ -168,6 +168,86 @@ RANK_CASE_ON(Faults, ranks_with_different_weights, 2, 4) {
   }
 }
 
+std::string text_of_fault(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Sizes are equal: without a check they would take each other's parameters.
+RANK_CASE(Faults, ranks_in_different_units) {
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}), context.new_communicator(2));
+  const std::string own = context.rank() == 0 ? "a" : "b";
+  auto unit = module.attr(own).toModule();
+  const std::string text = text_of_fault([&] { unit.forward({odd_input(0, 0)}); });
+  EXPECT_NE(text.find("unit `" + own + "`"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank " + std::to_string(context.rank())), std::string::npos) << text;
+}
+
+/// Sizes differ where the ranks meet: Gloo's own thread must not end the process.
+RANK_CASE(Faults, one_rank_runs_one_forward_more) {
+  auto module = load(context, "lm");
+  const auto sharded = shard(context, module, units_of({"Block"}), context.new_communicator(2));
+  const std::string text = text_of_fault([&] {
+    const auto ids = at::arange(32, at::kLong).reshape({2, 16});
+    if (context.rank() == 0) module.forward({ids});
+    module.forward({ids}).toTensor().sum().backward();
+  });
+  EXPECT_NE(text.find("unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank " + std::to_string(context.rank())), std::string::npos) << text;
+}
+
+RANK_CASE(Faults, engine_destroyed_without_detach) {
+  auto module = load(context, "ThreeLayers");
+  shard(context, module, units_of({"Layer"})).reset();
+  const std::string wanted = "destroyed without detach()";
+  const auto expect_told = [&](const std::function<void()>& run) {
+    const std::string text = text_of_fault(run);
+    EXPECT_NE(text.find(wanted), std::string::npos) << text;
+  };
+  expect_told([&] { module.forward({odd_input(0, 0)}); });
+  expect_told([&] { module.save(context.scratch_path("lost" + std::to_string(context.rank()))); });
+  expect_told([&] { shard(context, module, units_of({"Layer"})); });
+  expect_told([&] { tree_of(module); });
+  // One that is loaded anew is another module.
+  auto anew = load(context, "ThreeLayers");
+  const auto sharded = shard(context, anew, units_of({"Layer"}));
+  mean_square(anew.forward({odd_input(0, context.rank())})).backward();
+}
+
+RANK_CASE(Faults, detach_when_the_host_has_let_go_of_the_module) {
+  std::unique_ptr<ShardedModule> sharded;
+  {
+    const auto module = load(context, "ThreeLayers");
+    sharded = shard(context, module, units_of({"Layer"}));
+  }
+  EXPECT_EQ(tensors_of(*sharded).size(), 12U);
+  sharded->detach();
+}
+
+/// The engine still has the shards: the trained weights are not lost.
+RANK_CASE(Faults, detach_after_the_host_has_converted_the_module) {
+  auto module = load(context, "ThreeLayers");
+  const auto values = named_parameters(load(context, "ThreeLayers"));
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  module.to(at::kDouble);
+  const std::string text = text_of_fault([&] { module.forward({odd_input(0, 0)}); });
+  EXPECT_NE(text.find("detach"), std::string::npos) << text;
+  sharded->detach();
+  for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.equal(values.at(name))) << name;
+}
+
+RANK_CASE(Faults, empty_and_sharded_modules_have_no_plan) {
+  EXPECT_NE(text_of_fault([&] { tree_of(torch::jit::Module()); }).find("empty"), std::string::npos);
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  EXPECT_NE(text_of_fault([&] { tree_of(module); }).find("already sharded"), std::string::npos);
+}
+
 /// The others do not wait for a rank that finds a fault of its own.
 RANK_CASE(Faults, one_rank_that_cannot_start) {
   auto module = load(context, "ThreeLayers");

@@ -222,6 +222,14 @@ typedef struct fsdp2_api {
   /* Says that shards were written in a way that version counters do not see (through `.data`, or by another library):
    * units that are kept whole gather again at their next use. [trainer] */
   fsdp2_status* (*engine_mark_written)(fsdp2_engine* engine);
+
+  /* Puts full parameters, without gradients, into the module on every rank, until engine_release_gathered. In between each
+   * rank may run any number of forwards on its own, and read, copy and write the parameters, as of a plain module; backward
+   * is refused. Takes the memory of the whole model. [trainer, collective] */
+  fsdp2_status* (*engine_gather)(fsdp2_engine* engine);
+  /* Shards again. `write_back` not 0: what was written into the full parameters stays, each rank taking its part (all must
+   * have written the same); else it is lost. [trainer] */
+  fsdp2_status* (*engine_release_gathered)(fsdp2_engine* engine, int32_t write_back);
 } fsdp2_api;
 
 /* ---- the two exports ---------------------------------------------------------------------------------------------- */

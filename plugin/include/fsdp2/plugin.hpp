@@ -53,6 +53,26 @@ class Configuration {
   std::shared_ptr<fsdp2_config> config_;
 };
 
+class Engine;
+
+/// Full parameters in a sharded module, until this is destroyed (Engine::gather). Must not outlive its engine.
+class Gathered {
+ public:
+  Gathered(Gathered&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+  Gathered& operator=(Gathered&&) = delete;
+  inline ~Gathered();
+
+  /// Ends it as well, and keeps what was written into the full parameters; every rank must have written the same.
+  /// [trainer]
+  inline void write_back();
+
+ private:
+  friend class Engine;
+  explicit Gathered(const Engine* engine) : engine_(engine) {}
+
+  const Engine* engine_;
+};
+
 /// A sharded module. Moves, does not copy. Destroyed without detach() it leaves the module unusable: its slots hold
 /// shards.
 class Engine {
@@ -97,12 +117,22 @@ class Engine {
   /// only good to be destroyed. Optimizers made before keep the shards. [trainer, collective]
   void detach() { check(api().engine_detach(engine_.get())); }
 
+  /// Full parameters, without gradients, in the module on every rank while the result lives. In between each rank may
+  /// run any number of forwards on its own (validation on rank 0), and read, copy and write the parameters, as of a
+  /// plain module; what it writes is lost unless Gathered::write_back() is called. backward() is refused. Takes the
+  /// memory of the whole model. The engine must not move meanwhile. [trainer, collective]
+  [[nodiscard]] Gathered gather() {
+    check(api().engine_gather(engine_.get()));
+    return Gathered(this);
+  }
+
   /// To call after shards were written in a way that autograd's version counters do not see (through `.data()`, by
   /// another library): else a unit that is kept whole goes on with the old values. [trainer]
   void mark_written() { check(api().engine_mark_written(engine_.get())); }
 
  private:
   friend class Plugin;
+  friend class Gathered;
   struct Release {
     std::shared_ptr<detail::Library> library;
     void operator()(fsdp2_engine* engine) const { library->api->engine_release(engine); }
@@ -115,6 +145,17 @@ class Engine {
 
   std::unique_ptr<fsdp2_engine, Release> engine_;
 };
+
+inline Gathered::~Gathered() {
+  if (engine_ == nullptr) return;
+  const fsdp2_api& api = engine_->api();
+  api.status_release(api.engine_release_gathered(engine_->engine_.get(), 0));
+}
+
+inline void Gathered::write_back() {
+  const Engine* engine = std::exchange(engine_, nullptr);
+  engine->check(engine->api().engine_release_gathered(engine->engine_.get(), 1));
+}
 
 /// A name and one sentence.
 struct CatalogueEntry {

@@ -24,6 +24,7 @@ class RecordingCommunicator final : public Communicator {
   [[nodiscard]] int64_t size() const override { return inner_->size(); }
   [[nodiscard]] std::string name() const override { return inner_->name(); }
 
+  void announce(std::string_view purpose) override { inner_->announce(purpose); }
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override {
     note(Collective::kAllGather, output);
     return inner_->all_gather(output, input);
