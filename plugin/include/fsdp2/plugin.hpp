@@ -8,7 +8,7 @@
 //
 // Every function throws fsdp2::Exception on a fault, unless it says noexcept. Marks as in plugin.h: [any] any thread,
 // [trainer] one thread at a time for one engine, [collective] every rank calls it, in the same order.
-// Faults inside module.forward() and loss.backward() arrive as LibTorch's own exceptions, as from any operator.
+// Faults inside module.forward() and loss.backward() arrive as std::runtime_error, as those of any operator do.
 #ifndef FSDP2_PLUGIN_HPP
 #define FSDP2_PLUGIN_HPP
 
