@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 
 #include "plugin/engine/same_start.hpp"
 #include "plugin/engine/unit.hpp"
 #include "plugin/engine/unit_table.hpp"
+#include "plugin/plan_binding.hpp"
 #include "plugin/script/bound_tree.hpp"
-#include "plugin/script/forked_modules.hpp"
 #include "plugin/script/method_replacement.hpp"
 #include "plugin/script/operators.hpp"
 #include "registry/error.hpp"
@@ -19,81 +18,11 @@ namespace {
 
 using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
 
-// What the plan's names stand for in this module.
-struct Binding {
-  std::vector<ObjectPtr> unit_objects;                     // one a planned unit
-  std::vector<size_t> unit_of_module;                      // for each module of the tree, the unit it is or lies in
-  std::vector<std::vector<std::vector<Slot>>> unit_slots;  // for each unit, for each parameter
-};
-
-Binding bind(const Plan& plan, const BoundTree& bound) {
-  std::unordered_map<std::string, size_t> modules;
-  std::unordered_map<std::string, size_t> parameters;
-  for (size_t m = 0; m < bound.tree.modules.size(); ++m) modules.emplace(bound.tree.modules[m].path, m);
-  for (size_t p = 0; p < bound.tree.parameters.size(); ++p) parameters.emplace(bound.tree.parameters[p].names[0], p);
-  Binding binding;
-  size_t bound_parameters = 0;
-  for (const PlannedUnit& unit : plan.units) {
-    binding.unit_objects.push_back(bound.objects[modules.at(unit.path)]);
-    auto& slots = binding.unit_slots.emplace_back();
-    for (const PlannedParameter& parameter : unit.parameters) {
-      slots.push_back(bound.slots[parameters.at(parameter.name)]);
-      ++bound_parameters;
-    }
-  }
-  std::unordered_map<size_t, size_t> units;  // by the module that is one
-  for (size_t u = 0; u < plan.units.size(); ++u) units.emplace(modules.at(plan.units[u].path), u);
-  for (size_t m = 0; m < bound.tree.modules.size(); ++m) {
-    const TreeModule& module = bound.tree.modules[m];
-    const auto unit = units.find(module.object);
-    binding.unit_of_module.push_back(unit != units.end() ? unit->second : binding.unit_of_module[*module.parent]);
-  }
-  TORCH_INTERNAL_ASSERT(bound_parameters == bound.tree.parameters.size(),
-                        "the plan does not cover every parameter once");
-  return binding;
-}
-
-/// What the methods of a unit and of everything below it write.
-std::vector<Slot> written_in(const Plan& plan, const BoundTree& bound, size_t unit) {
-  const std::string& path = plan.units[unit].path;
-  std::vector<Slot> slots;
-  for (size_t m = 0; m < bound.tree.modules.size(); ++m) {
-    const std::string& inner = bound.tree.modules[m].path;
-    if (!path.empty() && inner != path && !inner.starts_with(path + ".")) continue;
-    slots.insert(slots.end(), bound.written_attributes[m].begin(), bound.written_attributes[m].end());
-  }
-  return slots;
-}
-
 void require_module(const torch::jit::Module& module) {
   try {
     module._ivalue();
   } catch (const c10::Error&) {
     throw Error(ErrorCode::kInvalidArgument, "the module is empty: load one with torch::jit::load first");
-  }
-}
-
-void refuse_sharded(const BoundTree& bound) {
-  for (size_t m = 0; m < bound.objects.size(); ++m) {
-    if (find_unit(bound.objects[m].get()) == nullptr) continue;
-    const std::string& path = bound.tree.modules[m].path;
-    throw Error(ErrorCode::kFailedPrecondition,
-                (path.empty() ? std::string("the module") : "submodule `" + path + "`") +
-                    " is already sharded; detach its engine first",
-                {.module = path});
-  }
-}
-
-/// Ranks would run forks, and the collectives in them, in orders of their own.
-void refuse_forked(const BoundTree& bound, const Plan& plan) {
-  // Whatever runs below the root is in the tree of its methods' calls.
-  const std::vector<std::string> forked = forked_modules(*bound.objects.front()->type());
-  for (const PlannedUnit& unit : plan.units) {
-    if (std::find(forked.begin(), forked.end(), unit.path) == forked.end() || unit.path.empty()) continue;
-    throw Error(ErrorCode::kUnsupported,
-                "unit `" + unit.path + "` runs inside torch.jit.fork, where ranks could gather in different orders; " +
-                    "make the module that forks the unit, or leave class `" + unit.class_name + "` out",
-                {.module = unit.path});
   }
 }
 
@@ -175,7 +104,6 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
     bound = read_module_tree(module);
     refuse_sharded(bound);
     impl->plan = make_plan(bound.tree, communicator->size());
-    refuse_forked(bound, impl->plan);
     binding = bind(impl->plan, bound);
   } catch (...) {
     report_no_start(*communicator, device_of(module));
@@ -217,7 +145,9 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(
         std::make_shared<Unit>(impl->runtime, plan.units[u], std::move(binding.unit_slots[u]), meter));
     runtime.units.push_back(impl->units.back());
   }
-  for (size_t u = 0; u < plan.units.size(); ++u) impl->units[u]->set_written_attributes(written_in(plan, bound, u));
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    impl->units[u]->set_written_attributes(std::move(binding.written_attributes[u]));
+  }
   // Parts of a unit too: a unit class may have instances that are none.
   for (size_t m = 0; m < bound.objects.size(); ++m) {
     add_to_unit_table(bound.objects[m], impl->units[binding.unit_of_module[m]]);

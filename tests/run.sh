@@ -31,5 +31,5 @@ build asan
 say "tests of the torch-free parts under ASan and UBSan"
 ctest --preset asan
 say "tests"
-# Three at a time, of which tests of ranks count for two: these wait for each other as much as they compute.
-ctest --preset release --timeout 600 --parallel 3
+# Four at a time, of which tests of ranks count for two: ranks wait for each other as much as they compute.
+ctest --preset release --timeout 600 --parallel 4

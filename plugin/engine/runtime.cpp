@@ -28,6 +28,20 @@ void for_each_unit(const std::vector<std::weak_ptr<Unit>>& units, F&& act) {
 
 }  // namespace
 
+void Runtime::enter_call() {
+  std::thread::id caller;
+  if (!caller_.compare_exchange_strong(caller, std::this_thread::get_id()) && caller != std::this_thread::get_id()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "another thread is inside a forward of this sharded module; an engine serves one thread at a time",
+                {.rank = communicator->rank()});
+  }
+  ++call_depth_;
+}
+
+void Runtime::leave_call() {
+  if (--call_depth_ == 0) caller_.store(std::thread::id());
+}
+
 void Runtime::enter_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   const bool running = !pass_.expired();

@@ -1,6 +1,8 @@
 // What the units of one engine share: transport, memory, counters, and the state of the backward pass that runs.
 #pragma once
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"
@@ -13,13 +15,17 @@ namespace fsdp2 {
 class Unit;
 
 /// Owned by every unit, which autograd graphs may keep alive longer than the engine. No locks: an engine belongs to one
-/// trainer thread, and backward runs on one other thread at a time while that one waits.
+/// trainer thread at a time, and backward runs on one other thread while that one waits.
 struct Runtime : std::enable_shared_from_this<Runtime> {
   Runtime(std::shared_ptr<Communicator> communicator, std::shared_ptr<MemoryPool> pool, const Plan& plan);
 
   /// Called by each unit's pre-backward: the first one of a backward pass queues finish_backward() for its end, and
   /// drops what a pass that threw has left behind.
   void enter_backward();
+
+  /// Around each call of a unit, nested ones too. One thread at a time: throws where another one is inside a call.
+  void enter_call();
+  void leave_call();
 
   void count_unsharded(int64_t bytes);
 
@@ -36,6 +42,8 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
  private:
   void finish_backward();
 
+  std::atomic<std::thread::id> caller_;  // the thread inside a call, if any; it alone touches the depth
+  int call_depth_ = 0;
   int graph_task_ = -1;
   std::weak_ptr<int> pass_;  // alive while autograd holds the callback of the pass, gone when the pass threw
 };

@@ -139,7 +139,13 @@ void Unit::open() {
   if (runtime_->detached) {
     throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
   }
-  unshard(/*for_forward=*/true);
+  runtime_->enter_call();
+  try {
+    unshard(/*for_forward=*/true);
+  } catch (...) {
+    runtime_->leave_call();
+    throw;
+  }
   fill_slots_with_full_tensors();
   for (UnitParameter& p : parameters_) p.version_at_open = p.unsharded._version();
   open_ = true;
@@ -163,6 +169,7 @@ void Unit::check_unchanged() const {
 
 void Unit::close() {
   open_ = false;
+  runtime_->leave_call();
   if (changed_by_the_call() != nullptr) marked_written_ = true;  // kept memory must not pass for what the shards hold
   fill_slots_with_shards();
   if (reshard_after_forward_ && open_backwards_ == 0) reshard();

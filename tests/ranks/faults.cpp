@@ -1,6 +1,8 @@
 // Faults of hosts and models: what is refused, what is said, and that the engine is good afterwards.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "registry/error.hpp"
 #include "tests/ranks/odd_training.hpp"
 
@@ -199,6 +201,25 @@ RANK_CASE(Faults, one_rank_runs_one_forward_more) {
   });
   EXPECT_NE(text.find("unit"), std::string::npos) << text;
   EXPECT_NE(text.find("rank " + std::to_string(context.rank())), std::string::npos) << text;
+}
+
+/// In the middle of a forward, and in turns: the first is an error, the second is not.
+RANK_CASE(Faults, two_threads) {
+  auto module = load(context, "ThreeLayers");
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+  const auto forward = [&] { mean_square(module.forward({odd_input(0, context.rank())})).backward(); };
+  std::string text;
+  communicator->before = [&](Collective, size_t) {
+    if (text.empty()) std::thread([&] { text = text_of_fault(forward); }).join();
+  };
+  forward();
+  EXPECT_NE(text.find("another thread"), std::string::npos) << text;
+  communicator->before = nullptr;
+  std::string good;
+  std::thread([&] { good = text_of_fault(forward); }).join();
+  EXPECT_EQ(good, "no error");
+  forward();
 }
 
 RANK_CASE(Faults, engine_destroyed_without_detach) {
