@@ -172,7 +172,7 @@ int GlooCommunicator::next_tag(std::string_view operation, int64_t bytes) {
 std::unique_ptr<Request> GlooCommunicator::all_gather(at::Tensor output, at::Tensor input) {
   return request("all_gather", static_cast<int64_t>(output.nbytes()), [&]() -> std::function<void()> {
     const at::Tensor whole = as_bytes(output);
-    const at::Tensor own = as_bytes(input);
+    at::Tensor own = as_bytes(input);
     require(whole.numel() == own.numel() * size(), "all_gather: the output is not as large as the inputs of all ranks");
     auto part = [&](int64_t of) { return whole.narrow(0, of * own.numel(), own.numel()); };
     Exchange exchange(backend_, timeout_, next_tag("all_gather", whole.numel()));

@@ -43,7 +43,7 @@ class Search {
     const jit::Function* function;
     std::string path;
     bool forked;
-    auto operator<=>(const Visit&) const = default;
+    auto operator<=>(const Visit&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   };
 
   void block(const jit::Block& block_of, ModuleValues& modules, bool forked) {
@@ -58,7 +58,7 @@ class Search {
     } else if (node.kind() == c10::prim::CallMethod) {
       call(node, modules, forked);
     } else if (node.kind() == c10::prim::fork) {
-      const std::shared_ptr<jit::Graph> graph = node.g(c10::attr::Subgraph);
+      const std::shared_ptr<jit::Graph>& graph = node.g(c10::attr::Subgraph);
       ModuleValues inner;
       for (size_t i = 0; i < node.inputs().size(); ++i) {
         if (const auto module = modules.find(node.inputs()[i]); module != modules.end()) {

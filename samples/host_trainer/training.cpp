@@ -118,6 +118,7 @@ void check_same_settings(const Config& config, RankGroup& group) {
       {"seed", static_cast<double>(config.seed)},
   };
   std::vector<int64_t> own;
+  own.reserve(settings.size());
   for (const auto& [key, value] : settings) own.push_back(std::bit_cast<int64_t>(value));
   const auto rows = group.gather(own, "the settings of each rank");
   for (size_t rank = 1; rank < rows.size(); ++rank) {
