@@ -13,12 +13,6 @@ namespace jit = torch::jit;
 // Values that are modules, with their path below self.
 using ModuleValues = std::unordered_map<const jit::Value*, std::vector<std::string>>;
 
-bool is_module(const c10::TypePtr& type) {
-  if (const auto class_type = type->cast<c10::ClassType>()) return class_type->is_module();
-  if (const auto interface = type->cast<c10::InterfaceType>()) return interface->is_module();
-  return false;
-}
-
 void collect(const jit::Block& block, ModuleValues& modules, AttributeUses& uses) {
   for (const jit::Node* node : block.nodes()) {
     const bool reads = node->kind() == c10::prim::GetAttr;
@@ -54,6 +48,12 @@ AttributeUses uses_in(const std::vector<jit::Function*>& functions) {
 }
 
 }  // namespace
+
+bool is_module(const c10::TypePtr& type) {
+  if (const auto class_type = type->cast<c10::ClassType>()) return class_type->is_module();
+  if (const auto interface = type->cast<c10::InterfaceType>()) return interface->is_module();
+  return false;
+}
 
 AttributeUses attribute_uses(const c10::ClassType& type) {
   return uses_in(type.methods());

@@ -18,6 +18,9 @@ struct AttributeUses {
   std::vector<AttributeUse> writes;
 };
 
+/// Whether values of the type are modules, seen as their class or through an interface.
+bool is_module(const c10::TypePtr& type);
+
 /// Uses in the methods of a class, not counting those in methods of its submodules.
 AttributeUses attribute_uses(const c10::ClassType& type);
 

@@ -7,21 +7,18 @@
 #include <set>
 #include <unordered_map>
 
+#include "plugin/script/attribute_uses.hpp"
+
 namespace fsdp2 {
 namespace {
 
 namespace jit = torch::jit;
 
 // Values that are modules, with their path below the class that is looked at.
-using ModuleValues = std::unordered_map<const jit::Value*, std::string>;
+using ModulePaths = std::unordered_map<const jit::Value*, std::string>;
 
 std::string below(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
-}
-
-bool is_module(const c10::TypePtr& type) {
-  const auto class_type = type->cast<c10::ClassType>();
-  return class_type && class_type->is_module();
 }
 
 class Search {
@@ -32,7 +29,7 @@ class Search {
     auto& graph_function = jit::toGraphFunction(function);
     graph_function.ensure_defined();
     const std::shared_ptr<jit::Graph> graph = graph_function.graph();
-    ModuleValues modules{{graph->inputs().front(), path}};
+    ModulePaths modules{{graph->inputs().front(), path}};
     block(*graph->block(), modules, forked);
   }
 
@@ -46,11 +43,11 @@ class Search {
     auto operator<=>(const Visit&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   };
 
-  void block(const jit::Block& block_of, ModuleValues& modules, bool forked) {
+  void block(const jit::Block& block_of, ModulePaths& modules, bool forked) {
     for (const jit::Node* node : block_of.nodes()) visit(*node, modules, forked);
   }
 
-  void visit(const jit::Node& node, ModuleValues& modules, bool forked) {
+  void visit(const jit::Node& node, ModulePaths& modules, bool forked) {
     if (node.kind() == c10::prim::GetAttr && is_module(node.output()->type())) {
       if (const auto owner = modules.find(node.input()); owner != modules.end()) {
         modules.emplace(node.output(), below(owner->second, node.s(c10::attr::name)));
@@ -59,7 +56,7 @@ class Search {
       call(node, modules, forked);
     } else if (node.kind() == c10::prim::fork) {
       const std::shared_ptr<jit::Graph>& graph = node.g(c10::attr::Subgraph);
-      ModuleValues inner;
+      ModulePaths inner;
       for (size_t i = 0; i < node.inputs().size(); ++i) {
         if (const auto module = modules.find(node.inputs()[i]); module != modules.end()) {
           inner.emplace(graph->inputs()[i], module->second);
@@ -70,7 +67,7 @@ class Search {
     for (const jit::Block* inner : node.blocks()) block(*inner, modules, forked);
   }
 
-  void call(const jit::Node& node, const ModuleValues& modules, bool forked) {
+  void call(const jit::Node& node, const ModulePaths& modules, bool forked) {
     const auto receiver = modules.find(node.inputs()[0]);
     const auto type = node.inputs()[0]->type()->cast<c10::ClassType>();
     if (receiver == modules.end() || !type) return;
