@@ -296,6 +296,9 @@ constexpr std::array kSpecs{
     KeySpec{"debug.timeout_s", kPositive,
             [](Options& o, const Value& v) { return take_positive(o.debug.timeout_s, v); },
             [](const Options& o, Value& out) { return unless<double>(o.debug.timeout_s, 300, out); }},
+    KeySpec{"debug.check_steps", "a number of steps, 0 or more",
+            [](Options& o, const Value& v) { return take_int(o.debug.check_steps, v, 0); },
+            [](const Options& o, Value& out) { return unless<int64_t>(o.debug.check_steps, 2, out); }},
 };
 
 }  // namespace

@@ -53,6 +53,7 @@ Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<co
   plan.layout = name_of(Layout::kRagged);
   plan.mesh = mesh;
   plan.force_collectives = options.debug.force_collectives;
+  plan.check_steps = options.debug.check_steps;
   for (const SelectedUnit& unit : units) plan.units.push_back(lay_out(tree, unit, mesh.shard));
   return plan;
 }

@@ -30,6 +30,10 @@ inline constexpr size_t kFirstSize<fsdp2_shard_args> = 48;
 template <>
 inline constexpr size_t kFirstSize<fsdp2_plan_args> = 32;
 template <>
+inline constexpr size_t kFirstSize<fsdp2_communicator> = 72;
+template <>
+inline constexpr size_t kFirstSize<fsdp2_shard_tensors_args> = 80;
+template <>
 inline constexpr size_t kFirstSize<fsdp2_statistics> = 144;
 
 /// A copy of the host's struct in this library's size: fields that an older host does not have are zero, those that

@@ -22,10 +22,13 @@ size_t config_note_count(const fsdp2_config* config) noexcept;
 const char* config_note(const fsdp2_config* config, size_t index) noexcept;
 void config_release(fsdp2_config* config) noexcept;
 
-// engine_entries.cpp
+// shard_entries.cpp
 fsdp2_status* plan_text(const fsdp2_plan_args* args, char** out) noexcept;
 void text_release(char* text) noexcept;
 fsdp2_status* shard(const fsdp2_shard_args* args, fsdp2_engine** out) noexcept;
+fsdp2_status* shard_tensors(const fsdp2_shard_tensors_args* args, fsdp2_engine** out) noexcept;
+
+// engine_entries.cpp
 fsdp2_status* engine_detach(fsdp2_engine* engine) noexcept;
 void engine_release(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_visit_parameters(const fsdp2_engine* engine, fsdp2_parameter_visitor visitor, void* user) noexcept;
@@ -35,5 +38,22 @@ const char* engine_plan_text(const fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_mark_written(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_gather(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) noexcept;
+
+// gradient_entries.cpp
+fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm) noexcept;
+fsdp2_status* engine_clip_gradient_norm(fsdp2_engine* engine, double max_norm, double p, double* norm) noexcept;
+fsdp2_status* engine_clip_gradient_value(fsdp2_engine* engine, double limit) noexcept;
+fsdp2_status* engine_zero_gradients(fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_unscale_gradients(fsdp2_engine* engine, double scale, int32_t* found_inf) noexcept;
+fsdp2_status* engine_check_step(fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_visit_geometry(const fsdp2_engine* engine, fsdp2_geometry_visitor visitor, void* user) noexcept;
+fsdp2_status* engine_gather_tensor(fsdp2_engine* engine, const char* name, const void* shard, int64_t rank,
+                                   void* out) noexcept;
+
+// call_entries.cpp
+fsdp2_status* engine_enter(fsdp2_engine* engine, const char* path, void* const* tensors, size_t count,
+                           fsdp2_call** out) noexcept;
+fsdp2_status* call_exit(fsdp2_call* call, void* const* tensors, size_t count) noexcept;
+void call_release(fsdp2_call* call) noexcept;
 
 }  // namespace fsdp2::entries

@@ -53,6 +53,18 @@ constexpr fsdp2_api kApi = {
     .engine_mark_written = &entries::engine_mark_written,
     .engine_gather = &entries::engine_gather,
     .engine_release_gathered = &entries::engine_release_gathered,
+    .engine_gradient_norm = &entries::engine_gradient_norm,
+    .engine_clip_gradient_norm = &entries::engine_clip_gradient_norm,
+    .engine_clip_gradient_value = &entries::engine_clip_gradient_value,
+    .engine_zero_gradients = &entries::engine_zero_gradients,
+    .engine_unscale_gradients = &entries::engine_unscale_gradients,
+    .engine_check_step = &entries::engine_check_step,
+    .engine_visit_geometry = &entries::engine_visit_geometry,
+    .engine_gather_tensor = &entries::engine_gather_tensor,
+    .shard_tensors = &entries::shard_tensors,
+    .engine_enter = &entries::engine_enter,
+    .call_exit = &entries::call_exit,
+    .call_release = &entries::call_release,
 };
 
 }  // namespace

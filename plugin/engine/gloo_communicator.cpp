@@ -1,13 +1,13 @@
 #include "plugin/engine/gloo_communicator.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
+#include "plugin/engine/bytes.hpp"
 #include "plugin/engine/exception_text.hpp"
 #include "plugin/engine/rank_mean.hpp"
 #include "registry/error.hpp"
@@ -15,14 +15,12 @@
 namespace fsdp2 {
 namespace {
 
-/// The same memory as a flat tensor of bytes: Gloo then needs to know no dtype. Outside autograd.
-at::Tensor as_bytes(const at::Tensor& tensor) {
+/// Gloo then needs to know no dtype.
+at::Tensor host_bytes(const at::Tensor& tensor) {
   if (tensor.device().type() != c10::DeviceType::CPU) {
     throw Error(ErrorCode::kInvalidArgument, "Gloo moves CPU tensors only; got one on " + tensor.device().str());
   }
-  if (!tensor.is_contiguous()) throw Error(ErrorCode::kInternal, "a tensor given to a collective is not contiguous");
-  const at::NoGradGuard no_grad;
-  return tensor.detach().view({-1}).view(at::kByte);
+  return as_bytes(tensor);
 }
 
 void require(bool condition, const char* text) {
@@ -117,22 +115,6 @@ class GlooCommunicator::Exchange {
   std::vector<Message> messages_;
 };
 
-/// Keeps the largest receive buffer for the next reduction: fresh pages cost more than the transfer.
-class GlooCommunicator::Scratch {
- public:
-  at::Tensor take(int64_t bytes) {
-    at::Tensor buffer = std::exchange(kept_, at::Tensor());
-    if (!buffer.defined() || buffer.numel() < bytes) buffer = at::empty({bytes}, at::kByte);
-    return buffer;
-  }
-  void give_back(at::Tensor buffer) {
-    if (!kept_.defined() || kept_.numel() < buffer.numel()) kept_ = std::move(buffer);
-  }
-
- private:
-  at::Tensor kept_;
-};
-
 /// This rank's part of a sum: the others' contributions as they arrive, and the own one where it lies.
 struct GlooCommunicator::Contributions {
   at::Tensor buffer;  // one place for each other rank
@@ -154,7 +136,7 @@ struct GlooCommunicator::Contributions {
 };
 
 GlooCommunicator::GlooCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout)
-    : C10dCommunicator(std::move(backend), timeout), scratch_(std::make_shared<Scratch>()) {}
+    : C10dCommunicator(std::move(backend), timeout), scratch_(std::make_shared<ScratchBytes>()) {}
 
 void GlooCommunicator::announce(std::string_view purpose) {
   purpose_ = mixed(kStart, purpose);
@@ -171,8 +153,8 @@ int GlooCommunicator::next_tag(std::string_view operation, int64_t bytes) {
 
 std::unique_ptr<Request> GlooCommunicator::all_gather(at::Tensor output, at::Tensor input) {
   return request("all_gather", static_cast<int64_t>(output.nbytes()), [&]() -> std::function<void()> {
-    const at::Tensor whole = as_bytes(output);
-    at::Tensor own = as_bytes(input);
+    const at::Tensor whole = host_bytes(output);
+    at::Tensor own = host_bytes(input);
     require(whole.numel() == own.numel() * size(), "all_gather: the output is not as large as the inputs of all ranks");
     auto part = [&](int64_t of) { return whole.narrow(0, of * own.numel(), own.numel()); };
     Exchange exchange(backend_, timeout_, next_tag("all_gather", whole.numel()));
@@ -192,8 +174,8 @@ std::unique_ptr<Request> GlooCommunicator::reduce_scatter_mean(at::Tensor output
     require(output.is_floating_point(), "reduce_scatter: a mean needs a floating dtype");
     require(input.numel() == output.numel() * size() && input.scalar_type() == output.scalar_type(),
             "reduce_scatter: the input is not as large as the outputs of all ranks");
-    const at::Tensor whole = as_bytes(input);
-    const at::Tensor target = as_bytes(output);
+    const at::Tensor whole = host_bytes(input);
+    const at::Tensor target = host_bytes(output);
     const auto part = [&](int64_t of) { return whole.narrow(0, of * target.numel(), target.numel()); };
     const Contributions sum = contributions(part(rank()));
     Exchange exchange(backend_, timeout_, next_tag("reduce_scatter", whole.numel()));
@@ -210,7 +192,7 @@ std::unique_ptr<Request> GlooCommunicator::reduce_scatter_mean(at::Tensor output
 std::unique_ptr<Request> GlooCommunicator::all_reduce_mean(at::Tensor tensor) {
   return request("all_reduce", static_cast<int64_t>(tensor.nbytes()), [&]() -> std::function<void()> {
     require(tensor.is_floating_point(), "all_reduce: a mean needs a floating dtype");
-    const auto part = [whole = as_bytes(tensor), width = static_cast<int64_t>(tensor.element_size()),
+    const auto part = [whole = host_bytes(tensor), width = static_cast<int64_t>(tensor.element_size()),
                        elements = tensor.numel(), size = size()](int64_t of) {
       const Part range = part_of(elements, size, of);
       return whole.narrow(0, range.begin * width, range.size * width);

@@ -12,6 +12,8 @@
 
 namespace fsdp2 {
 
+class ScratchBytes;
+
 class GlooCommunicator final : public C10dCommunicator {
  public:
   static constexpr const char* kBackendName = "gloo";
@@ -26,7 +28,6 @@ class GlooCommunicator final : public C10dCommunicator {
 
  private:
   class Exchange;
-  class Scratch;
   struct Contributions;
 
   int next_tag(std::string_view operation, int64_t bytes);
@@ -34,7 +35,7 @@ class GlooCommunicator final : public C10dCommunicator {
 
   uint32_t collectives_ = 0;
   uint64_t purpose_ = 0;
-  std::shared_ptr<Scratch> scratch_;
+  std::shared_ptr<ScratchBytes> scratch_;
 };
 
 }  // namespace fsdp2

@@ -32,6 +32,12 @@ void mean_of(T* output, const std::vector<const T*>& parts, int64_t begin, int64
 }  // namespace
 
 void rank_mean(at::Tensor& output, const std::vector<at::Tensor>& parts) {
+  if (!output.is_cpu()) {
+    at::Tensor sum = parts[0].to(at::toOpMathType(output.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
+    for (size_t part = 1; part < parts.size(); ++part) sum.add_(parts[part]);
+    output.copy_(sum.div_(static_cast<double>(parts.size())));
+    return;
+  }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, output.scalar_type(), "rank_mean", [&] {
     std::vector<const scalar_t*> pointers;
     pointers.reserve(parts.size());

@@ -7,7 +7,7 @@
 
 namespace fsdp2 {
 
-/// output[i] = (parts[0][i] + parts[1][i] + ...) / parts.size(). Contiguous CPU tensors of one floating dtype and one
+/// output[i] = (parts[0][i] + parts[1][i] + ...) / parts.size(). Contiguous tensors of one floating dtype and one
 /// size; bf16 and fp16 are summed in fp32 and rounded once. `output` may be one of the parts.
 void rank_mean(at::Tensor& output, const std::vector<at::Tensor>& parts);
 

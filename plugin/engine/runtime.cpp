@@ -15,7 +15,8 @@ Runtime::Runtime(std::shared_ptr<Communicator> communicator_, std::shared_ptr<Me
       pool(std::move(pool_)),
       mesh(plan.mesh),
       gathers(fsdp2::gathers(plan)),
-      reduces(fsdp2::reduces(plan)) {}
+      reduces(fsdp2::reduces(plan)),
+      step_check(communicator->size() > 1 ? plan.check_steps : 0) {}
 
 namespace {
 
@@ -40,6 +41,10 @@ void Runtime::enter_call() {
 
 void Runtime::leave_call() {
   if (--call_depth_ == 0) caller_.store(std::thread::id());
+}
+
+void Runtime::check_gradients() {
+  if (call_depth_ == 1 && step_check.is_due()) step_check.verify(*communicator, /*with_shards=*/false, /*last=*/true);
 }
 
 void Runtime::enter_backward() {
@@ -67,6 +72,7 @@ void Runtime::finish_backward() {
   graph_task_ = -1;
   try {
     for_each_unit(units, [](Unit& unit) { unit.finish_backward(); });
+    step_check.record(units);
   } catch (...) {
     for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });
     throw;

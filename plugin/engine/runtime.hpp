@@ -8,6 +8,7 @@
 #include "plugin/engine/communicator.hpp"
 #include "plugin/engine/memory_pool.hpp"
 #include "plugin/engine/statistics.hpp"
+#include "plugin/engine/step_check.hpp"
 #include "registry/plan.hpp"
 
 namespace fsdp2 {
@@ -26,6 +27,8 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   /// Around each call of a unit, nested ones too. One thread at a time: throws where another one is inside a call.
   void enter_call();
   void leave_call();
+  /// At the start of the outermost call: the check of what the host did since backward. Collective where it is due.
+  void check_gradients();
 
   void count_unsharded(int64_t bytes);
 
@@ -37,6 +40,7 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   bool detached = false;
   bool in_local_use = false;  // slots hold full tensors: forwards are plain ones of this rank
   Statistics statistics;
+  StepCheck step_check;
   std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last
 
  private:

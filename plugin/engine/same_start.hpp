@@ -2,18 +2,18 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"
+#include "registry/module_tree.hpp"
+#include "registry/plan.hpp"
 
 namespace fsdp2 {
 
-/// `description` is text that must be equal on all ranks (names, shapes, the plan). Throws the same fsdp2::Error
-/// (kFailedPrecondition) on every rank, naming a rank that differs from rank 0 and, for weights, the first parameter
-/// that does, or one that has called report_no_start(). Two all-gathers of a few bytes a parameter. Nothing to do for
-/// one rank.
-void check_same_start(Communicator& communicator, const std::string& description, const std::vector<std::string>& names,
+/// `tensors`: one a parameter of the tree. Throws the same fsdp2::Error (kFailedPrecondition) on every rank, naming a
+/// rank that differs from rank 0 and, for weights, the first parameter that does, or one that has called
+/// report_no_start(). Two all-gathers of a few bytes a parameter. Nothing to do for one rank.
+void check_same_start(Communicator& communicator, const ModuleTree& tree, const Plan& plan,
                       const std::vector<at::Tensor>& tensors);
 
 /// In place of check_same_start(), on a rank that has found a fault of its own: the others end now and need not wait.

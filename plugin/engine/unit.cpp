@@ -50,6 +50,7 @@ void Unit::check_shards() const {
                     {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
       }
     }
+    if (p.host.defined() && !p.host.shows_shard()) continue;  // another call of the unit is in backward
     if (!p.shard.storage().is_alias_of(buffers_[p.buffer].shard().storage())) {
       throw Error(ErrorCode::kFailedPrecondition,
                   "the data of parameter `" + p.name + "` was moved away from its shard (module.to(), set_data() or " +
@@ -127,11 +128,19 @@ void Unit::fill_slots_with_shards() {
   for (const UnitParameter& p : parameters_) {
     for (const Slot& slot : p.slots) slot.put(p.shard);
   }
+  show_shards_to_host();
+}
+
+void Unit::show_shards_to_host() {
+  for (UnitParameter& p : parameters_) {
+    if (p.host.defined()) p.host.show_shard();
+  }
 }
 
 void Unit::fill_slots_with_full_tensors() {
-  for (const UnitParameter& p : parameters_) {
+  for (UnitParameter& p : parameters_) {
     for (const Slot& slot : p.slots) slot.put(p.unsharded);
+    if (p.host.defined()) p.host.show_for_forward(p.unsharded);
   }
 }
 
@@ -141,20 +150,22 @@ void Unit::open() {
   }
   runtime_->enter_call();
   try {
+    runtime_->check_gradients();
     unshard(/*for_forward=*/true);
   } catch (...) {
     runtime_->leave_call();
     throw;
   }
   fill_slots_with_full_tensors();
-  for (UnitParameter& p : parameters_) p.version_at_open = p.unsharded._version();
+  for (UnitParameter& p : parameters_) p.version_at_open = p.computed_with()._version();
   open_ = true;
 }
 
 const UnitParameter* Unit::changed_by_the_call() const {
   if (!runtime_->gathers) return nullptr;
-  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                  [](const UnitParameter& p) { return p.unsharded._version() != p.version_at_open; });
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(), [](const UnitParameter& p) {
+    return p.computed_with()._version() != p.version_at_open;
+  });
   return found == parameters_.end() ? nullptr : &*found;
 }
 
@@ -203,6 +214,10 @@ void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   runtime_->enter_backward();
   if (call->in_backward) return;
   unshard(/*for_forward=*/false);
+  // What a forward saved of a host's tensor is that tensor itself.
+  for (UnitParameter& p : parameters_) {
+    if (p.host.defined()) p.host.show_for_backward(p.unsharded);
+  }
   call->in_backward = true;
   ++open_backwards_;
   calls_in_backward_.push_back(call);
@@ -214,6 +229,7 @@ void Unit::post_backward(RecordedCall& call) {
   // Another call of this unit may still need the memory, and its gradients are not complete.
   if (--open_backwards_ > 0 || is_open()) return;
   calls_in_backward_.clear();
+  show_shards_to_host();
   reshard();
   reduce_gradients();
 }
@@ -225,7 +241,9 @@ void Unit::close_backward_calls() {
   calls_in_backward_.clear();
   open_backwards_ = 0;
   for (UnitParameter& p : parameters_) p.accumulated = false;
-  if (!is_open()) reshard();
+  if (is_open()) return;
+  show_shards_to_host();
+  reshard();
 }
 
 void Unit::gradient_accumulated(size_t parameter) {
@@ -256,8 +274,11 @@ void Unit::begin_local_use() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   unshard(/*for_forward=*/true);
-  for (UnitParameter& p : parameters_) p.unsharded.set_requires_grad(false);
-  fill_slots_with_full_tensors();
+  for (UnitParameter& p : parameters_) {
+    p.unsharded.set_requires_grad(false);
+    for (const Slot& slot : p.slots) slot.put(p.unsharded);
+    if (p.host.defined()) p.host.show_for_local_use(p.unsharded);
+  }
 }
 
 void Unit::end_local_use(bool write_back) {
@@ -281,6 +302,7 @@ void Unit::detach() {
     // A storage of its own for each: a saved file must not carry the whole buffer once a parameter.
     const at::Tensor plain = p.unsharded.detach().clone().set_requires_grad(p.shard.requires_grad());
     for (const Slot& slot : p.slots) slot.put(plain);
+    if (p.host.defined()) p.host.give_back(plain);
   }
   reshard();
   drop_hooks();

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "plugin/engine/flat_buffer.hpp"
+#include "plugin/engine/host_tensor.hpp"
+#include "plugin/engine/parameter_home.hpp"
 #include "plugin/engine/runtime.hpp"
-#include "plugin/engine/slot.hpp"
 #include "registry/plan.hpp"
 
 namespace fsdp2 {
@@ -18,15 +19,19 @@ namespace fsdp2 {
 struct UnitParameter {
   std::string name;
   size_t buffer = 0;
-  int64_t offset = 0;        // elements from the start of the whole buffer
-  at::Tensor shard;          // the leaf that the optimizer steps; what the slots hold at rest
-  int64_t shard_offset = 0;  // elements from the start of the shard's buffer
-  int64_t shard_begin = 0;   // elements of the parameter that lie before this rank's
-  at::Tensor unsharded;      // the leaf that the unit computes with; has memory only while the unit is whole
-  std::vector<Slot> slots;
+  int64_t offset = 0;            // elements from the start of the whole buffer
+  at::Tensor shard;              // the leaf that the optimizer steps; what the slots hold at rest
+  int64_t shard_offset = 0;      // elements from the start of the shard's buffer
+  int64_t shard_begin = 0;       // elements of the parameter that lie before this rank's
+  at::Tensor unsharded;          // the leaf that the unit computes with; has memory only while the unit is whole
+  std::vector<Slot> slots;       // of a scripted module, or
+  HostTensor host;               // the host's own tensor, then that is `shard`
   bool accumulated = false;      // in the backward pass that runs
   uint32_t version = 0;          // of `shard` when it was gathered last
-  uint32_t version_at_open = 0;  // of `unsharded`
+  uint32_t version_at_open = 0;  // of computed_with()
+
+  /// What a forward of the module reads while the unit is open.
+  [[nodiscard]] const at::Tensor& computed_with() const { return host.defined() ? shard : unsharded; }
 };
 
 /// Bytes of originals and shards that are alive while a module is cut.
@@ -50,10 +55,9 @@ struct RecordedCall {
 /// *kept* (between calls of a unit that does not reshard, and during backward: memory, but slots hold shards).
 class Unit : public std::enable_shared_from_this<Unit> {
  public:
-  /// Takes shards of the tensors in `slots` (one list a planned parameter), puts them into the slots and lets go of
-  /// each original as soon as it is cut. Local.
-  Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots,
-       WrapMeter& meter);
+  /// Takes shards of the tensors in `homes` (one a planned parameter), puts them there and lets go of each original as
+  /// soon as it is cut. Local.
+  Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<ParameterHome> homes, WrapMeter& meter);
   ~Unit();
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
@@ -117,9 +121,10 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void note_gather();
   void check_shards() const;
   void close_backward_calls();
-  void cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter);
+  void cut(const PlannedUnit& plan, const PlannedParameter& planned, ParameterHome home, WrapMeter& meter);
   void fill_slots_with_shards();
   void fill_slots_with_full_tensors();
+  void show_shards_to_host();
   void drop_hooks();
   void reduce_gradients();
   void reduce_buffer(size_t buffer);

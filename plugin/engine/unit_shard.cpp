@@ -22,7 +22,7 @@ struct AccumulatedHook : torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<std::vector<Slot>> slots,
+Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vector<ParameterHome> homes,
            WrapMeter& meter)
     : runtime_(std::move(runtime)),
       path_(plan.path),
@@ -31,14 +31,14 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   if (!plan.parameters.empty()) {
-    const c10::Device device = slots.front().front().tensor().device();
+    const c10::Device device = homes.front().tensor().device();
     for (const PlannedBuffer& buffer : plan.buffers) {
       buffers_.emplace_back(at::TensorOptions().dtype(to_torch(buffer.dtype)).device(device), buffer.part,
                             runtime_->mesh.shard, runtime_->gathers);
       meter.add(static_cast<int64_t>(buffers_.back().shard().nbytes()));
     }
   }
-  for (size_t i = 0; i < plan.parameters.size(); ++i) cut(plan, plan.parameters[i], std::move(slots[i]), meter);
+  for (size_t i = 0; i < plan.parameters.size(); ++i) cut(plan, plan.parameters[i], std::move(homes[i]), meter);
 }
 
 Unit::~Unit() {
@@ -49,13 +49,14 @@ void Unit::drop_hooks() {
   for (const UnitParameter& p : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded, nullptr);
 }
 
-void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, std::vector<Slot> slots, WrapMeter& meter) {
+void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, ParameterHome home, WrapMeter& meter) {
   const int64_t shard_rank = runtime_->communicator->rank() % runtime_->mesh.shard;
   const int64_t part = plan.buffers[planned.buffer].part;
   const ShardRange range = shard_range(plan, planned, shard_rank);
   const FlatBuffer& buffer = buffers_[planned.buffer];
 
-  at::Tensor original = slots.front().tensor();
+  at::Tensor original = home.tensor();
+  const bool trainable = original.requires_grad();
   UnitParameter p;
   p.name = planned.name;
   p.buffer = planned.buffer;
@@ -66,17 +67,24 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, std::ve
   if (range.end > range.begin) {
     p.shard.view(-1).copy_(original.detach().view(-1).slice(0, range.begin, range.end));
   }
-  p.shard.set_requires_grad(original.requires_grad());
-  p.version = p.shard._version();
-  p.unsharded =
-      FlatBuffer::alias(buffer.whole(), planned.offset, planned.shape).set_requires_grad(original.requires_grad());
+  p.unsharded = FlatBuffer::alias(buffer.whole(), planned.offset, planned.shape).set_requires_grad(trainable);
   torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded,
                                                  std::make_unique<AccumulatedHook>(this, parameters_.size()));
-  for (const Slot& slot : slots) slot.put(p.shard);
-  p.slots = std::move(slots);
-
-  if (original.use_count() > 1 || original.storage().use_count() > 1) held_elsewhere_.push_back(p.name);
-  meter.add(-static_cast<int64_t>(original.nbytes()));
+  const auto bytes = static_cast<int64_t>(original.nbytes());
+  bool held = false;
+  if (home.host.defined()) {
+    held = original.storage().use_count() > 1;
+    p.host = HostTensor(original, p.shard);
+    p.shard = original;
+  } else {
+    p.shard.set_requires_grad(trainable);
+    for (const Slot& slot : home.slots) slot.put(p.shard);
+    p.slots = std::move(home.slots);
+    held = original.use_count() > 1 || original.storage().use_count() > 1;
+  }
+  p.version = p.shard._version();
+  if (held) held_elsewhere_.push_back(p.name);
+  meter.add(-bytes);
   parameters_.push_back(std::move(p));
 }
 

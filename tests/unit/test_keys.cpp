@@ -39,7 +39,8 @@ TEST(Keys, TheCanonicalOnes) {
                                             "plugins",
                                             "debug.order_check",
                                             "debug.force_collectives",
-                                            "debug.timeout_s"};
+                                            "debug.timeout_s",
+                                            "debug.check_steps"};
   std::set<std::string_view> names;
   for (const KeySpec& spec : key_specs()) {
     EXPECT_TRUE(names.insert(spec.name).second) << spec.name;

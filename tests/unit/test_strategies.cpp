@@ -43,12 +43,13 @@ TEST(Registry, NamesAndLookup) {
 
 TEST(Strategies, FullShard) {
   Fsdp2Options options;
-  options.debug = {0, true, 7};
+  options.debug = {0, true, 7, 5};
   const Plan plan = plan_of(two_units(), "fsdp2.full_shard", {1, 2}, options);
   EXPECT_EQ(plan.strategy, "fsdp2.full_shard");
   EXPECT_EQ(plan.layout, "ragged");
   EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
   EXPECT_TRUE(plan.force_collectives);
+  EXPECT_EQ(plan.check_steps, 5);
   EXPECT_EQ(reshards(plan), (std::vector<bool>{true, false}));
   const PlannedUnit block{
       "block", "Block", 1, true, {{DType::kFloat32, true, 16, 32}}, {{"block.weight", {"block.alias"}, {8, 4}, 0, 0}}};

@@ -41,6 +41,7 @@ TEST(Supported, WhatRuns) {
                            "debug.order_check = 0",
                            "debug.force_collectives = true",
                            "debug.timeout_s = 3",
+                           "debug.check_steps = 9",
                            "wrap.policy = 'every'"}) {
     EXPECT_NO_THROW(check(body)) << body;
   }

@@ -38,7 +38,7 @@ TEST(TomlWriter, EveryKey) {
   options.dialect = "accelerate";
   options.config = "a b.yaml";
   options.plugins = {"libmine.so"};
-  options.debug = {-1, true, 1e-9};
+  options.debug = {-1, true, 1e-9, 0};
   EXPECT_EQ(to_toml(options), R"([fsdp]
 version = 1
 strategy = "hybrid_shard_zero2"
@@ -68,6 +68,7 @@ plugins = ["libmine.so"]
 debug.order_check = -1
 debug.force_collectives = true
 debug.timeout_s = 1e-09
+debug.check_steps = 0
 )");
   expect_round_trip(options);
 }

@@ -19,8 +19,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -51,6 +53,82 @@ class Configuration {
 
   std::shared_ptr<detail::Library> library_;
   std::shared_ptr<fsdp2_config> config_;
+};
+
+/// The ranks of an engine, and how they talk to each other.
+class Ranks {
+ public:
+  /// Those that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name (torchrun sets them). `backend`: "gloo", "nccl", or
+  /// "" = by the device of the parameters. FSDP2_INVALID_ARGUMENT names a missing variable.
+  Ranks(std::string backend = "") : backend_(std::move(backend)) {}  // NOLINT(*-explicit-*)
+  Ranks(const char* backend) : backend_(backend) {}                  // NOLINT(*-explicit-*)
+
+  /// Those of a c10d::Backend (ProcessGroupGloo, ProcessGroupNCCL) or of a c10d::ProcessGroup. The engine keeps a
+  /// reference; no one else may use the group's point-to-point calls with tags from 0x46530000 on.
+  template <typename Group>
+  Ranks(const c10::intrusive_ptr<Group>& group) {  // NOLINT(*-explicit-*)
+    if constexpr (std::is_base_of_v<c10d::Backend, Group>) {
+      c10d_backend_ = group;
+      kind_ = FSDP2_COMMUNICATOR_C10D_BACKEND;
+    } else {
+      static_assert(std::is_base_of_v<c10d::ProcessGroup, Group>, "ranks are a c10d::Backend or a c10d::ProcessGroup");
+      process_group_ = group;
+      kind_ = FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP;
+    }
+  }
+
+  /// Those of a transport of the host's own (MpiCommunicator::table() of fsdp2/mpi.h): its context must outlive the
+  /// engine.
+  Ranks(const fsdp2_communicator& callbacks)  // NOLINT(*-explicit-*)
+      : kind_(FSDP2_COMMUNICATOR_CALLBACKS), callbacks_(callbacks) {}
+
+ private:
+  friend class Plugin;
+  template <typename Args>
+  void write_to(Args& args) const {
+    args.communicator_kind = kind_;
+    if (kind_ == FSDP2_COMMUNICATOR_C10D_BACKEND) args.communicator = &c10d_backend_;
+    if (kind_ == FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP) args.communicator = &process_group_;
+    if (kind_ == FSDP2_COMMUNICATOR_CALLBACKS) args.communicator = &callbacks_;
+    if (!backend_.empty()) args.backend = backend_.c_str();
+  }
+
+  fsdp2_communicator_kind kind_ = FSDP2_COMMUNICATOR_ENVIRONMENT;
+  std::string backend_;
+  c10::intrusive_ptr<c10d::Backend> c10d_backend_;
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group_;
+  fsdp2_communicator callbacks_{};
+};
+
+/// The part of a parameter that this rank owns.
+struct ShardGeometry {
+  std::string name;
+  at::Tensor shard;            // the sharded leaf
+  std::vector<int64_t> shape;  // of the full parameter
+  int64_t begin = 0;           // the shard is elements [begin, end) of the flattened full parameter
+  int64_t end = 0;
+  bool whole_rows = false;  // the shard has the shape [rows, ...]; else it begins or ends inside a row and is flat
+};
+
+/// A module of Plugin::shard_tensors() between enter and exit of its forward. Destroyed without exit() (the forward
+/// threw) it puts the unit back to rest.
+class Call {
+ public:
+  /// `outputs` are what the forward gave; each is replaced by the tensor for the caller. Once. [trainer]
+  template <typename... Tensors>
+  void exit(Tensors&... outputs) {
+    const std::array<void*, sizeof...(outputs)> tensors{&as_tensor(outputs)...};
+    library_->check(library_->api->call_exit(call_.get(), tensors.data(), tensors.size()));
+  }
+
+ private:
+  friend class Engine;
+  Call(std::shared_ptr<detail::Library> library, fsdp2_call* call)
+      : library_(std::move(library)), call_(call, library_->api->call_release) {}
+  static at::Tensor& as_tensor(at::Tensor& tensor) { return tensor; }
+
+  std::shared_ptr<detail::Library> library_;
+  std::unique_ptr<fsdp2_call, void (*)(fsdp2_call*)> call_;
 };
 
 class Engine;
@@ -129,6 +207,74 @@ class Engine {
   /// To call after shards were written in a way that autograd's version counters do not see (through `.data()`, by
   /// another library): else a unit that is kept whole goes on with the old values. [trainer]
   void mark_written() { check(api().engine_mark_written(engine_.get())); }
+
+  // ---- gradients, between backward and the optimizer's step ----
+
+  /// The norm of all gradients together, the same number on every rank: sum of |g|^p to the 1/p, or the greatest |g|
+  /// where p is infinity; sums in fp64. [trainer, collective]
+  [[nodiscard]] double gradient_norm(double p = 2) const {
+    double norm = 0;
+    check(api().engine_gradient_norm(engine_.get(), p, &norm));
+    return norm;
+  }
+  /// Scales all gradients to that norm where theirs is above it, as torch.nn.utils.clip_grad_norm_; returns the norm
+  /// before. [trainer, collective]
+  double clip_gradient_norm(double max_norm, double p = 2) {
+    double norm = 0;
+    check(api().engine_clip_gradient_norm(engine_.get(), max_norm, p, &norm));
+    return norm;
+  }
+  /// Every element into [-limit, limit]. [trainer]
+  void clip_gradient_value(double limit) { check(api().engine_clip_gradient_value(engine_.get(), limit)); }
+  /// Gradients are undefined afterwards. [trainer]
+  void zero_gradients() { check(api().engine_zero_gradients(engine_.get())); }
+  /// Divides all gradients by `scale`; true on every rank where any has one that is not finite: skip the step then.
+  /// [trainer, collective]
+  [[nodiscard]] bool unscale_gradients(double scale) {
+    int32_t found = 0;
+    check(api().engine_unscale_gradients(engine_.get(), scale, &found));
+    return found != 0;
+  }
+  /// Throws on every rank where gradients or shards were changed since backward by anything but the calls here (a host
+  /// that averages gradients itself). The forwards after the first debug.check_steps backward passes look at gradients
+  /// by themselves; after that many this does nothing. [trainer, collective]
+  void check_step() { check(api().engine_check_step(engine_.get())); }
+
+  // ---- shards one by one, for optimizers and files that need whole matrices ----
+
+  /// In plan order. [trainer]
+  [[nodiscard]] std::vector<ShardGeometry> geometry() const {
+    std::vector<ShardGeometry> result;
+    check(api().engine_visit_geometry(
+        engine_.get(),
+        [](void* user, const fsdp2_shard_geometry* g) {
+          static_cast<decltype(result)*>(user)->push_back({g->name, *static_cast<const at::Tensor*>(g->tensor),
+                                                           std::vector<int64_t>(g->shape, g->shape + g->dims), g->begin,
+                                                           g->end, g->whole_rows != 0});
+        },
+        &result));
+    return result;
+  }
+  /// The full tensor of which each rank gives its part: the shard of parameter `name`, its gradient, or an optimizer's
+  /// state of it. `only_rank`: others get an undefined tensor. Back into a shard: full.flatten().slice(0, begin, end).
+  /// [trainer, collective]
+  [[nodiscard]] at::Tensor gather_tensor(const std::string& name, const at::Tensor& part,
+                                         int64_t only_rank = -1) const {
+    at::Tensor full;
+    check(api().engine_gather_tensor(engine_.get(), name.c_str(), &part, only_rank, &full));
+    return full;
+  }
+
+  /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
+  /// tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through. Calls
+  /// nest as forwards do. [trainer, collective]
+  template <typename... Tensors>
+  [[nodiscard]] Call enter(const std::string& path, Tensors&... inputs) {
+    const std::array<void*, sizeof...(inputs)> tensors{&Call::as_tensor(inputs)...};
+    fsdp2_call* call = nullptr;
+    check(api().engine_enter(engine_.get(), path.c_str(), tensors.data(), tensors.size(), &call));
+    return Call(engine_.get_deleter().library, call);
+  }
 
  private:
   friend class Plugin;
@@ -214,31 +360,50 @@ class Plugin {
     return text;
   }
 
-  /// Shards the module in place among the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name (torchrun sets
-  /// them). `backend`: "gloo", "nccl", or "" = by the device of the parameters. On a fault before anything is
-  /// cut (all but running out of memory) the module is as it was. FSDP2_INVALID_ARGUMENT names a missing variable.
-  /// [trainer, collective]
-  [[nodiscard]] Engine shard(torch::jit::Module& module, const Configuration& config,
-                             const std::string& backend = "") const {
-    return shard_with(module, config, FSDP2_COMMUNICATOR_ENVIRONMENT, nullptr,
-                      backend.empty() ? nullptr : backend.c_str());
+  /// Shards the module in place. On a fault before anything is cut (all but running out of memory) the module is as it
+  /// was. [trainer, collective]
+  [[nodiscard]] Engine shard(torch::jit::Module& module, const Configuration& config, const Ranks& ranks = {}) const {
+    fsdp2_shard_args args{};
+    args.struct_size = sizeof(args);
+    args.config = config.config_.get();
+    args.module = &module;
+    ranks.write_to(args);
+    fsdp2_engine* engine = nullptr;
+    library_->check(api().shard(&args, &engine));
+    return Engine(library_, engine);
   }
 
-  /// The same among the ranks of a group: c10::intrusive_ptr to a c10d::Backend (ProcessGroupGloo, ProcessGroupNCCL) or
-  /// to a c10d::ProcessGroup. The engine keeps a reference; no one else may use the group's point-to-point calls with
-  /// tags from 0x46530000 on. [trainer, collective]
-  template <typename Group>
-  [[nodiscard]] Engine shard(torch::jit::Module& module, const Configuration& config,
-                             const c10::intrusive_ptr<Group>& group) const {
-    if constexpr (std::is_base_of_v<c10d::Backend, Group>) {
-      const c10::intrusive_ptr<c10d::Backend> backend = group;
-      return shard_with(module, config, FSDP2_COMMUNICATOR_C10D_BACKEND, &backend, nullptr);
-    } else {
-      static_assert(std::is_base_of_v<c10d::ProcessGroup, Group>,
-                    "shard() takes a c10d::Backend or a c10d::ProcessGroup");
-      const c10::intrusive_ptr<c10d::ProcessGroup> process_group = group;
-      return shard_with(module, config, FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP, &process_group, nullptr);
+  /// For a host that writes its forward in C++: shards tensors in place, as `model->named_parameters().pairs()` gives
+  /// them. They stay the same tensors, so modules and optimizers that hold them need no change; between
+  /// Engine::enter(path) and Call::exit() of a module, and in its backward, they are whole. `units`: the paths of the
+  /// modules that are units beside the root, as "layers.*"; without them those that the configuration's wrap.policy
+  /// chooses. [trainer, collective]
+  [[nodiscard]] Engine shard_tensors(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+                                     const Configuration& config,
+                                     const std::optional<std::vector<std::string>>& units = std::nullopt,
+                                     const Ranks& ranks = {}) const {
+    std::vector<const char*> names;
+    std::vector<const void*> tensors;
+    for (const auto& [name, tensor] : parameters) {
+      names.push_back(name.c_str());
+      tensors.push_back(&tensor);
     }
+    std::vector<const char*> paths;
+    if (units)
+      for (const std::string& path : *units) paths.push_back(path.c_str());
+    paths.push_back(nullptr);  // so that an empty list is not null
+    fsdp2_shard_tensors_args args{};
+    args.struct_size = sizeof(args);
+    args.config = config.config_.get();
+    args.names = names.data();
+    args.tensors = tensors.data();
+    args.count = parameters.size();
+    args.units = units ? paths.data() : nullptr;
+    args.unit_count = paths.size() - 1;
+    ranks.write_to(args);
+    fsdp2_engine* engine = nullptr;
+    library_->check(api().shard_tensors(&args, &engine));
+    return Engine(library_, engine);
   }
 
   /// The C table, for entries that have no function here.
@@ -269,20 +434,6 @@ class Plugin {
     fsdp2_config* config = nullptr;
     library_->check(api().config_load(&args, &config));
     return Configuration(library_, config);
-  }
-
-  [[nodiscard]] Engine shard_with(torch::jit::Module& module, const Configuration& config, fsdp2_communicator_kind kind,
-                                  const void* communicator, const char* backend) const {
-    fsdp2_shard_args args{};
-    args.struct_size = sizeof(args);
-    args.config = config.config_.get();
-    args.module = &module;
-    args.communicator_kind = kind;
-    args.communicator = communicator;
-    args.backend = backend;
-    fsdp2_engine* engine = nullptr;
-    library_->check(api().shard(&args, &engine));
-    return Engine(library_, engine);
   }
 
   std::shared_ptr<detail::Library> library_;

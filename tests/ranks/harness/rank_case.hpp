@@ -10,10 +10,16 @@
 
 namespace fsdp2::testing {
 
+class RankContext;
+
+/// Connects all ranks over some transport. `name` is the same on all ranks, and new. Collective.
+using Connect = std::function<std::shared_ptr<Communicator>(RankContext&, const std::string& name, double timeout_s)>;
+std::shared_ptr<Communicator> connect_by_gloo(RankContext& context, const std::string& name, double timeout_s);
+
 /// One rank's view of the case that runs.
 class RankContext {
  public:
-  RankContext(int64_t rank, int64_t world, std::string scratch);
+  RankContext(int64_t rank, int64_t world, std::string scratch, Connect connect = connect_by_gloo);
 
   [[nodiscard]] int64_t rank() const { return rank_; }
   [[nodiscard]] int64_t world() const { return world_; }
@@ -22,7 +28,7 @@ class RankContext {
   /// A file that all ranks of the case may share. Empty folder at the start of a case.
   [[nodiscard]] std::string scratch_path(const std::string& name) const { return scratch_ + "/" + name; }
 
-  /// A new Gloo group over all ranks. Collective; ranks make them in the same order.
+  /// A new group over all ranks. Collective; ranks make them in the same order.
   std::shared_ptr<RecordingCommunicator> new_communicator(double timeout_s = 60);
   /// Waits for all ranks. Not a collective of the communicators that tests count.
   void barrier();
@@ -34,6 +40,7 @@ class RankContext {
   int64_t rank_;
   int64_t world_;
   std::string scratch_;
+  Connect connect_;
   int groups_ = 0;
   std::shared_ptr<RecordingCommunicator> own_;
 };
@@ -55,6 +62,9 @@ struct RankCase {
   int line;
   Judge judge;  // for cases in which a rank must die: they have ranks of their own
 };
+
+/// Faults of a case on this rank, as text.
+std::string run_case(const RankCase& rank_case, RankContext& context);
 
 /// All cases of the program, in the order of registration within a file.
 std::vector<RankCase>& rank_cases();

@@ -2,8 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fcntl.h>
-#include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -42,29 +40,6 @@ std::string read_line(int file) {
     line += c;
   }
   return {};
-}
-
-/// Faults of a case on this rank, as text.
-std::string run_case(const RankCase& rank_case, RankContext& context) {
-  std::ostringstream text;
-  ::testing::TestPartResultArray results;
-  try {
-    const ::testing::ScopedFakeTestPartResultReporter reporter(
-        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ALL_THREADS, &results);
-    rank_case.run(context);
-  } catch (const std::exception& error) {
-    const std::string what = error.what();
-    text << "threw: " << what.substr(0, what.find("\nException raised from")) << "\n";  // without LibTorch's own stack
-  } catch (...) {
-    text << "threw something that is not a std::exception\n";
-  }
-  for (int i = 0; i < results.size(); ++i) {
-    const auto& result = results.GetTestPartResult(i);
-    if (!result.failed()) continue;
-    text << (result.file_name() ? result.file_name() : "") << ":" << result.line_number() << ": " << result.message()
-         << "\n";
-  }
-  return text.str();
 }
 
 std::string scratch_folder(int64_t run) {

@@ -66,6 +66,7 @@ Plan plan_for(const ModuleTree& tree, const Sharding& sharding, int64_t world) {
   }
   options.debug.force_collectives = sharding.force_collectives;
   options.debug.timeout_s = 60;
+  options.debug.check_steps = sharding.check_steps;
   return make_plan(tree, options, world);
 }
 

@@ -24,6 +24,7 @@ struct Sharding {
   WrapPolicy policy = WrapPolicy::kTransformer;  // another one: for that policy without settings
   ReshardAfterForward reshard = ReshardAuto{};
   bool force_collectives = false;
+  int64_t check_steps = 0;  // its collectives would be counted where a case counts
 };
 
 struct LogLine {

@@ -1,0 +1,42 @@
+// The communicator over a host's own transport (fsdp2_communicator in plugin.h): an all-gather, an all-to-all and a
+// test, all of bytes. Means are summed here, in rank order, so they have the bits that Gloo's have.
+#pragma once
+#include <fsdp2/plugin.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "plugin/engine/c10d_communicator.hpp"
+#include "plugin/engine/communicator.hpp"
+
+namespace fsdp2 {
+
+class ScratchBytes;
+
+class CallbackCommunicator final : public Communicator {
+ public:
+  /// Throws Error (kInvalidArgument), naming the field, for a table that makes no sense. `timeout`: how long one wait
+  /// may last; zero: for ever. No communication.
+  CallbackCommunicator(const fsdp2_communicator& table, Timeout timeout);
+
+  [[nodiscard]] int64_t rank() const override { return table_.rank; }
+  [[nodiscard]] int64_t size() const override { return table_.world_size; }
+  [[nodiscard]] std::string name() const override { return name_; }
+  void announce(std::string_view /*purpose*/) override {}  // the host's transport has no tags of ours
+  std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
+  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
+  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;
+
+ private:
+  class Transfer;
+  struct Link;
+
+  fsdp2_communicator table_;
+  std::string name_;
+  std::shared_ptr<Link> link_;
+  std::shared_ptr<ScratchBytes> sent_;
+  std::shared_ptr<ScratchBytes> received_;
+};
+
+}  // namespace fsdp2

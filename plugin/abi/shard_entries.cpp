@@ -1,0 +1,160 @@
+// Entries that make plans and engines.
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <cstring>
+
+#include "plugin/abi/arguments.hpp"
+#include "plugin/abi/callback_communicator.hpp"
+#include "plugin/abi/config_handle.hpp"
+#include "plugin/abi/engine_handle.hpp"
+#include "plugin/abi/entries.hpp"
+#include "plugin/abi/status.hpp"
+#include "plugin/engine/c10d_environment.hpp"
+#include "plugin/sharded_module.hpp"
+#include "plugin/wrap/planner.hpp"
+#include "registry/plan.hpp"
+
+namespace fsdp2::entries {
+namespace {
+
+using torch::jit::Module;
+
+char* copy_text(const std::string& text) {
+  char* copy = new char[text.size() + 1];
+  std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+/// The tag says what the pointer is: read as the other class it would be foreign memory. `Args` is one of the two
+/// structs that choose a communicator, `name` what it is called.
+template <typename Args>
+std::shared_ptr<Communicator> communicator_of(const Args& args, const std::string& name, c10::Device device,
+                                              Timeout timeout) {
+  const std::string pointer = name + ".communicator";
+  if (args.backend != nullptr && args.communicator_kind != FSDP2_COMMUNICATOR_ENVIRONMENT) {
+    throw Error(ErrorCode::kInvalidArgument, name + ".backend is only for a communicator made from the environment");
+  }
+  switch (args.communicator_kind) {
+    case FSDP2_COMMUNICATOR_ENVIRONMENT:
+      if (args.communicator != nullptr) {
+        throw Error(ErrorCode::kInvalidArgument, pointer + " is set, but communicator_kind does not say what it is");
+      }
+      return communicator_from_environment(args.backend != nullptr ? args.backend : "", device, timeout);
+    case FSDP2_COMMUNICATOR_C10D_BACKEND: {
+      using Pointer = const c10::intrusive_ptr<c10d::Backend>;
+      return C10dCommunicator::from_backend(require_argument(static_cast<Pointer*>(args.communicator), pointer.c_str()),
+                                            timeout);
+    }
+    case FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP: {
+      using Pointer = const c10::intrusive_ptr<c10d::ProcessGroup>;
+      return C10dCommunicator::from_process_group(
+          require_argument(static_cast<Pointer*>(args.communicator), pointer.c_str()), device.type(), timeout);
+    }
+    case FSDP2_COMMUNICATOR_CALLBACKS:
+      return std::make_shared<CallbackCommunicator>(
+          read_struct(static_cast<const fsdp2_communicator*>(args.communicator), "fsdp2_communicator"), timeout);
+    default:
+      throw Error(ErrorCode::kInvalidArgument, name + ".communicator_kind is " +
+                                                   std::to_string(args.communicator_kind) +
+                                                   ", which this version does not know");
+  }
+}
+
+Timeout timeout_of(const Config& config) {
+  return timeout_from_seconds(config.options.debug.timeout_s);
+}
+
+/// Notes the plan in the handle, too.
+MakePlan plan_maker(const Config& config, fsdp2_engine& engine) {
+  return [&](const ModuleTree& tree, int64_t world) {
+    Plan plan = make_plan(tree, config, world);
+    engine.plan_text = to_table(plan);
+    return plan;
+  };
+}
+
+LogFunction host_log() {
+  return [](bool warning, const std::string& text) { log_to_host(warning, text); };
+}
+
+std::vector<NamedTensor> parameters_of(const fsdp2_shard_tensors_args& args) {
+  if (args.count > 0) {
+    require_argument(args.names, "fsdp2_shard_tensors_args.names");
+    require_argument(args.tensors, "fsdp2_shard_tensors_args.tensors");
+  }
+  std::vector<NamedTensor> parameters;
+  for (size_t i = 0; i < args.count; ++i) {
+    const std::string place = "[" + std::to_string(i) + "]";
+    const char* name = &require_argument(args.names[i], ("fsdp2_shard_tensors_args.names" + place).c_str());
+    parameters.push_back({name, require_argument(static_cast<const at::Tensor*>(args.tensors[i]),
+                                                 ("fsdp2_shard_tensors_args.tensors" + place).c_str())});
+  }
+  return parameters;
+}
+
+/// The host's own borders of units win over those of the configuration.
+Config with_units(Config config, const fsdp2_shard_tensors_args& args) {
+  if (args.units == nullptr) return config;
+  config.options.wrap = {};
+  config.options.wrap.policy = args.unit_count == 0 ? WrapPolicy::kNone : WrapPolicy::kModules;
+  for (size_t i = 0; i < args.unit_count; ++i) {
+    const std::string place = "fsdp2_shard_tensors_args.units[" + std::to_string(i) + "]";
+    config.options.wrap.modules.emplace_back(&require_argument(args.units[i], place.c_str()));
+  }
+  return config;
+}
+
+}  // namespace
+
+fsdp2_status* plan_text(const fsdp2_plan_args* given, char** out) noexcept {
+  return guard([&] {
+    require_argument(out, "out") = nullptr;
+    require_initialized("plan_text");
+    const auto args = read_struct(given, "fsdp2_plan_args");
+    const auto& config = require_argument(args.config, "fsdp2_plan_args.config");
+    const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_plan_args.module");
+    if (args.world_size < 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "fsdp2_plan_args.world_size is " + std::to_string(args.world_size) + ", expected at least 1");
+    }
+    *out = copy_text(to_table(make_plan(tree_of(module), config.config, args.world_size)));
+  });
+}
+
+void text_release(char* text) noexcept {
+  delete[] text;
+}
+
+fsdp2_status* shard(const fsdp2_shard_args* given, fsdp2_engine** out) noexcept {
+  return guard([&] {
+    require_argument(out, "out") = nullptr;
+    auto engine = std::make_unique<fsdp2_engine>();
+    const auto args = read_struct(given, "fsdp2_shard_args");
+    const auto& config = require_argument(args.config, "fsdp2_shard_args.config").config;
+    const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_shard_args.module");
+    auto communicator = communicator_of(args, "fsdp2_shard_args", device_of(module), timeout_of(config));
+    engine->engine = ShardedModule::shard(module, std::move(communicator), plan_maker(config, *engine), host_log());
+    *out = engine.release();
+  });
+}
+
+fsdp2_status* shard_tensors(const fsdp2_shard_tensors_args* given, fsdp2_engine** out) noexcept {
+  return guard([&] {
+    require_argument(out, "out") = nullptr;
+    auto engine = std::make_unique<fsdp2_engine>();
+    const auto args = read_struct(given, "fsdp2_shard_tensors_args");
+    const auto& options = require_argument(args.config, "fsdp2_shard_tensors_args.config").config;
+    const std::vector<NamedTensor> parameters = parameters_of(args);
+    const Config config = with_units(options, args);
+    const c10::Device device = parameters.empty() || !parameters.front().tensor.defined()
+                                   ? c10::Device(c10::kCPU)
+                                   : parameters.front().tensor.device();
+    auto communicator = communicator_of(args, "fsdp2_shard_tensors_args", device, timeout_of(config));
+    auto sharded = ShardedTensors::shard(parameters, std::move(communicator), plan_maker(config, *engine), host_log());
+    engine->tensors = sharded.get();
+    engine->engine = std::move(sharded);
+    *out = engine.release();
+  });
+}
+
+}  // namespace fsdp2::entries

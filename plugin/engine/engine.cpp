@@ -1,0 +1,268 @@
+#include "plugin/engine/engine.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "plugin/engine/gradients.hpp"
+#include "plugin/engine/memory_pool.hpp"
+#include "registry/error.hpp"
+#include "registry/nearest_name.hpp"
+#include "registry/ragged_layout.hpp"
+
+namespace fsdp2 {
+namespace {
+
+void warn_of_other_owners(const std::vector<std::shared_ptr<Unit>>& units, const LogFunction& log) {
+  constexpr size_t kNamed = 5;
+  std::vector<std::string> names;
+  for (const auto& unit : units) {
+    names.insert(names.end(), unit->held_elsewhere().begin(), unit->held_elsewhere().end());
+  }
+  if (names.empty()) return;
+  std::string list;
+  for (size_t i = 0; i < names.size() && i < kNamed; ++i) list += (i == 0 ? "`" : ", `") + names[i] + "`";
+  if (names.size() > kNamed) list += " and " + std::to_string(names.size() - kNamed) + " more";
+  log(true, "the original of " + list +
+                " is still held elsewhere (another module or tensor of the host), so its memory is not freed");
+}
+
+std::shared_ptr<MemoryPool> pool_for(const Plan& plan, c10::Device device) {
+  int64_t largest_unit = 0;
+  for (const PlannedUnit& unit : plan.units) largest_unit = std::max(largest_unit, unsharded_bytes(plan, unit));
+  // Enough for what is whole at once, and the gradients of one unit beside it.
+  return std::make_shared<MemoryPool>(device, static_cast<size_t>(peak_unsharded_bytes(plan) + largest_unit));
+}
+
+}  // namespace
+
+Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
+               std::vector<std::vector<ParameterHome>> homes, const LogFunction& log)
+    : plan_(std::move(plan)) {
+  runtime_ = std::make_shared<Runtime>(std::move(communicator), pool_for(plan_, device), plan_);
+  WrapMeter meter;
+  for (const auto& unit : homes) {
+    for (const ParameterHome& home : unit) meter.add(static_cast<int64_t>(home.tensor().nbytes()));
+  }
+  for (size_t u = 0; u < plan_.units.size(); ++u) {
+    units_.push_back(std::make_shared<Unit>(runtime_, plan_.units[u], std::move(homes[u]), meter));
+    runtime_->units.push_back(units_.back());
+  }
+  if (log) warn_of_other_owners(units_, log);
+
+  Statistics& s = runtime_->statistics;
+  s.wrap_peak_bytes = meter.peak;
+  s.rank = runtime_->communicator->rank();
+  s.world_size = runtime_->communicator->size();
+  s.units = static_cast<int64_t>(plan_.units.size());
+  s.shard_bytes = fsdp2::shard_bytes(plan_);
+  s.parameter_bytes = fsdp2::parameter_bytes(plan_);
+  s.planned_peak_bytes = peak_unsharded_bytes(plan_);
+  for (const PlannedUnit& unit : plan_.units) s.padding_bytes += padding_bytes(unit, plan_.mesh.shard);
+}
+
+Engine::~Engine() {
+  drop_slots();
+}
+
+void Engine::drop_slots() {
+  for (const auto& unit : units_) unit->drop_slots();
+}
+
+bool Engine::is_detached() const {
+  return runtime_->detached;
+}
+
+void Engine::require_rest(const char* call) const {
+  if (runtime_->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
+  if (runtime_->in_local_use) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                std::string(call) + " while the parameters are gathered for local use; release them first");
+  }
+  for (const auto& unit : units_) {
+    if (unit->is_open()) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  std::string(call) + " inside a forward of the sharded module; " + unit->title() + " is running");
+    }
+  }
+}
+
+void Engine::detach() {
+  require_rest("detach()");
+  for (const auto& unit : units_) unit->detach();
+  runtime_->detached = true;
+  runtime_->pool->close();
+}
+
+void Engine::begin_local_use() {
+  require_rest("gather()");
+  size_t done = 0;
+  try {
+    for (; done < units_.size(); ++done) units_[done]->begin_local_use();
+  } catch (...) {
+    for (size_t u = 0; u < done; ++u) units_[u]->end_local_use(false);
+    throw;
+  }
+  runtime_->in_local_use = true;
+}
+
+void Engine::end_local_use(bool write_back) {
+  if (!runtime_->in_local_use) {
+    throw Error(ErrorCode::kFailedPrecondition, "the parameters are not gathered for local use");
+  }
+  for (const auto& unit : units_) unit->end_local_use(write_back);
+  runtime_->in_local_use = false;
+}
+
+std::vector<NamedTensor> Engine::parameters() const {
+  std::vector<NamedTensor> result;
+  for (const auto& unit : units_) {
+    for (const UnitParameter& p : unit->parameters()) result.push_back({p.name, p.shard});
+  }
+  return result;
+}
+
+std::vector<ShardGeometry> Engine::geometry() const {
+  std::vector<ShardGeometry> result;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const auto& parameters = units_[u]->parameters();  // none after detach()
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const UnitParameter& p = parameters[i];
+      result.push_back(
+          {p.name, p.shard, plan_.units[u].parameters[i].shape, {p.shard_begin, p.shard_begin + p.shard.numel()}});
+    }
+  }
+  return result;
+}
+
+// Parts differ in size by a row or so: each is padded to the largest.
+at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part, int64_t only_rank) {
+  require_rest("gather_tensor()");
+  const Runtime& r = *runtime_;
+  const PlannedUnit* unit = nullptr;
+  const PlannedParameter* parameter = nullptr;
+  std::vector<std::string_view> names;
+  for (const PlannedUnit& candidate : plan_.units) {
+    for (const PlannedParameter& p : candidate.parameters) {
+      names.push_back(p.name);
+      if (p.name != name) continue;
+      unit = &candidate;
+      parameter = &p;
+    }
+  }
+  if (parameter == nullptr) {
+    const std::string nearest = nearest_name(name, names);
+    throw Error(ErrorCode::kNotFound,
+                "no parameter `" + name + "`" + (nearest.empty() ? "" : "; did you mean `" + nearest + "`?"),
+                {.parameter = name, .nearest = nearest});
+  }
+  const int64_t own_rank = r.communicator->rank();
+  const auto range_of = [&](int64_t rank) { return shard_range(*unit, *parameter, rank % r.mesh.shard); };
+  const ShardRange own = range_of(own_rank);
+  if (!part.defined() || part.numel() != own.end - own.begin) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "gather_tensor of `" + name + "`: the part has " +
+                    std::to_string(part.defined() ? part.numel() : int64_t{0}) + " elements, the shard of rank " +
+                    std::to_string(own_rank) + " has " + std::to_string(own.end - own.begin),
+                {.parameter = name, .rank = own_rank});
+  }
+  const c10::InferenceMode normal(false);
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat = part.detach().reshape({-1});
+  if (!r.gathers) return flat.clone().view(parameter->shape);
+  int64_t largest = 0;
+  for (int64_t rank = 0; rank < r.mesh.shard; ++rank)
+    largest = std::max(largest, range_of(rank).end - range_of(rank).begin);
+  const at::Tensor parts = at::empty({r.mesh.shard, largest}, flat.options());
+  const at::Tensor sent = at::zeros({largest}, flat.options());
+  sent.narrow(0, 0, flat.numel()).copy_(flat);
+  r.communicator->announce(name);
+  r.communicator->all_gather(parts.view(-1), sent)->wait();
+  if (only_rank >= 0 && only_rank != own_rank) return {};
+  at::Tensor full = at::empty({numel(parameter->shape)}, flat.options());
+  for (int64_t rank = 0; rank < r.mesh.shard; ++rank) {
+    const auto [begin, end] = range_of(rank);
+    full.narrow(0, begin, end - begin).copy_(parts[rank].narrow(0, 0, end - begin));
+  }
+  return full.view(parameter->shape);
+}
+
+std::vector<at::Tensor> Engine::gradients() const {
+  std::vector<at::Tensor> result;
+  for (const auto& [name, shard] : parameters()) {
+    if (shard.grad().defined()) result.push_back(shard.grad());
+  }
+  return result;
+}
+
+Communicator* Engine::across() const {
+  return runtime_->gathers && runtime_->communicator->size() > 1 ? runtime_->communicator.get() : nullptr;
+}
+
+double Engine::gradient_norm(double p) {
+  require_rest("gradient_norm()");
+  return fsdp2::gradient_norm(gradients(), p, across());
+}
+
+double Engine::clip_gradient_norm(double max_norm, double p) {
+  if (!(max_norm >= 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "max_norm is " + std::to_string(max_norm) + ", expected a number of at least 0");
+  }
+  const double norm = gradient_norm(p);
+  const double factor = max_norm / (norm + 1e-6);
+  if (!(factor >= 1)) {  // a norm that is not a number spreads, as in torch.nn.utils.clip_grad_norm_
+    scale_gradients(gradients(), factor);
+    runtime_->step_check.record(runtime_->units);
+  }
+  return norm;
+}
+
+bool Engine::unscale_gradients(double scale) {
+  require_rest("unscale_gradients()");
+  const bool found = fsdp2::unscale_gradients(gradients(), scale, across());
+  runtime_->step_check.record(runtime_->units);
+  return found;
+}
+
+void Engine::clip_gradient_value(double limit) {
+  require_rest("clip_gradient_value()");
+  if (!(limit >= 0)) {
+    throw Error(ErrorCode::kInvalidArgument, "the limit is " + std::to_string(limit) + ", expected at least 0");
+  }
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& gradient : gradients()) gradient.clamp_(-limit, limit);
+  runtime_->step_check.record(runtime_->units);
+}
+
+void Engine::zero_gradients() {
+  for (const auto& [name, shard] : parameters()) shard.mutable_grad() = at::Tensor();
+}
+
+void Engine::check_step() {
+  require_rest("check_step()");
+  if (!runtime_->step_check.is_due()) return;
+  runtime_->step_check.verify(*runtime_->communicator, /*with_shards=*/true, /*last=*/false);
+}
+
+Statistics Engine::statistics() const {
+  return runtime_->statistics;
+}
+
+void Engine::reset_statistics() {
+  Statistics& s = runtime_->statistics;
+  s.all_gathers = s.all_gather_bytes = s.reduce_scatters = s.reduce_scatter_bytes = 0;
+  s.all_reduces = s.all_reduce_bytes = s.stale_gathers = 0;
+  s.unsharded_peak_bytes = s.unsharded_bytes;
+}
+
+void Engine::mark_written() {
+  for (const auto& unit : units_) unit->mark_written();
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,96 @@
+// Runs a plan: the units of one model, and what a host asks of all of them together. Knows nothing of where the model
+// comes from: ShardedModule drives it from TorchScript's operators, ShardedTensors from calls of the host.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugin/engine/communicator.hpp"
+#include "plugin/engine/parameter_home.hpp"
+#include "plugin/engine/statistics.hpp"
+#include "plugin/engine/unit.hpp"
+#include "registry/plan.hpp"
+
+namespace fsdp2 {
+
+/// Receives remarks for the host; `warning` is false for information.
+using LogFunction = std::function<void(bool warning, const std::string& text)>;
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// The part of a parameter that this rank owns.
+struct ShardGeometry {
+  std::string name;
+  at::Tensor shard;
+  std::vector<int64_t> shape;  // of the full parameter
+  ShardRange range;            // of the flattened full parameter
+};
+
+class Engine {
+ public:
+  /// Cuts the parameters; `homes` has one list a planned unit, one home a planned parameter of it. The caller has made
+  /// sure that all ranks start alike (same_start.hpp). Local.
+  Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
+         std::vector<std::vector<ParameterHome>> homes, const LogFunction& log);
+  virtual ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Gathers everything, gives plain tensors back. Collective. Fails if it ran before.
+  virtual void detach();
+  [[nodiscard]] bool is_detached() const;
+
+  /// Puts full parameters, without gradients, into the module until end_local_use(): in between this rank may run
+  /// forwards of its own, read and copy parameters, as of a plain module. Collective. Memory: the whole model.
+  void begin_local_use();
+  /// Shards again. `write_back`: what was written into the full parameters stays (every rank must have written the
+  /// same); else it is lost. Local.
+  void end_local_use(bool write_back);
+
+  /// The sharded leaf tensors in plan order, each tied one once. None after detach().
+  [[nodiscard]] std::vector<NamedTensor> parameters() const;
+  [[nodiscard]] std::vector<ShardGeometry> geometry() const;
+  /// The full tensor of which each rank gives its part, as large as the shard of parameter `name`, on all ranks or,
+  /// where `only_rank` is not -1, on that one (undefined on others). Throws Error (kNotFound) with the nearest name,
+  /// kInvalidArgument for another size. Collective.
+  at::Tensor gather_tensor(const std::string& name, const at::Tensor& part, int64_t only_rank);
+
+  /// See gradients.hpp. Collective, all but the last two.
+  double gradient_norm(double p);
+  double clip_gradient_norm(double max_norm, double p);
+  bool unscale_gradients(double scale);
+  void clip_gradient_value(double limit);
+  void zero_gradients();
+  /// Throws on every rank where one's gradients or shards were changed by others since backward: step_check.hpp.
+  void check_step();
+
+  [[nodiscard]] Statistics statistics() const;
+  void reset_statistics();
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
+  /// Kept units gather again at their next use.
+  void mark_written();
+
+ protected:
+  /// What autograd graphs keep alive forgets the module.
+  void drop_slots();
+
+ private:
+  void require_rest(const char* call) const;
+  [[nodiscard]] std::vector<at::Tensor> gradients() const;
+  /// The transport where ranks hold different parts of a gradient, else null.
+  [[nodiscard]] Communicator* across() const;
+
+  Plan plan_;
+  std::shared_ptr<Runtime> runtime_;
+  std::vector<std::shared_ptr<Unit>> units_;
+};
+
+}  // namespace fsdp2

@@ -1,0 +1,254 @@
+// Tensors of a host that writes its forward in C++: sharded in place, whole between enter and exit.
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+
+#include "plugin/sharded_tensors.hpp"
+#include "plugin/wrap/planner.hpp"
+#include "registry/error.hpp"
+#include "tests/ranks/harness/data.hpp"
+#include "tests/ranks/harness/training.hpp"
+
+namespace fsdp2::testing {
+namespace {
+
+constexpr int64_t kWidth = 12;
+
+/// A host's model: an embedding whose weight is the head's too, three blocks, one of them frozen.
+struct HostModel {
+  at::Tensor table = fill({31, kWidth}, 1).requires_grad_();
+  struct Block {
+    at::Tensor up = fill({20, kWidth}, 2).requires_grad_();
+    at::Tensor up_bias = fill({20}, 3).requires_grad_();
+    at::Tensor down = fill({kWidth, 20}, 4).requires_grad_();
+  };
+  std::vector<Block> blocks{Block{}, Block{}, Block{}};
+
+  HostModel() { blocks[1].up.set_requires_grad(false); }
+
+  [[nodiscard]] std::vector<NamedTensor> parameters() const {
+    std::vector<NamedTensor> result{{"embedding.weight", table}};
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const std::string path = "blocks." + std::to_string(b);
+      result.push_back({path + ".up.weight", blocks[b].up});
+      result.push_back({path + ".up.bias", blocks[b].up_bias});
+      result.push_back({path + ".down.weight", blocks[b].down});
+    }
+    result.push_back({"head.weight", table});
+    return result;
+  }
+
+  /// `engine` is null for the plain model.
+  at::Tensor loss(ShardedTensors* engine, int64_t step, int64_t rank) const {
+    const at::Tensor ids = token_ids(step, rank, 3, 8, 31);
+    const auto around = [&](const std::string& path, at::Tensor x, const auto& forward) {
+      const auto call = engine != nullptr ? engine->enter(path) : c10::intrusive_ptr<UnitCall>();
+      if (!call) return forward(x);
+      const auto inputs = call->begin(c10::ivalue::Tuple::create(std::vector<c10::IValue>{x}), {});
+      const at::Tensor y = forward(inputs.toTupleRef().elements()[0].toTensor());
+      return call->end(c10::ivalue::Tuple::create(std::vector<c10::IValue>{y})).toTupleRef().elements()[0].toTensor();
+    };
+    return around("", ids, [&](const at::Tensor& tokens) {
+      at::Tensor x = at::embedding(table, tokens);
+      for (size_t b = 0; b < blocks.size(); ++b) {
+        x = around("blocks." + std::to_string(b), x, [&](const at::Tensor& h) {
+          const Block& block = blocks[b];
+          return h + at::linear(at::tanh(at::linear(h, block.up, block.up_bias)), block.down);
+        });
+      }
+      const at::Tensor logits = at::linear(x, table);
+      return at::cross_entropy_loss(logits.slice(1, 0, -1).reshape({-1, 31}), ids.slice(1, 1).reshape({-1}));
+    });
+  }
+};
+
+std::vector<at::Tensor> tensors(const HostModel& model) {
+  std::vector<at::Tensor> result;
+  for (const auto& [name, tensor] : model.parameters())
+    if (name != "head.weight") result.push_back(tensor);
+  return result;
+}
+
+std::unique_ptr<ShardedTensors> shard_host(RankContext& context, const HostModel& model, const std::string& strategy,
+                                           std::vector<LogLine>* log = nullptr) {
+  Sharding sharding;
+  sharding.strategy = strategy;
+  sharding.modules = {"blocks.*"};
+  const auto parameters = model.parameters();
+  return ShardedTensors::shard(
+      parameters, context.new_communicator(),
+      [&](const ModuleTree& tree, int64_t world) { return plan_for(tree, sharding, world); },
+      [log](bool warning, const std::string& text) {
+        if (log != nullptr) log->push_back({warning, text});
+      });
+}
+
+/// Losses and parameters of a plain run on all ranks' batches.
+void trains_like_the_plain_model(RankContext& context, const std::string& strategy, Optimizer kind) {
+  SCOPED_TRACE(strategy);
+  const HostModel plain;
+  const auto plain_optimizer = make_optimizer(kind, tensors(plain), 0.05);
+  const HostModel model;
+  // Made before sharding, with the host's own tensors.
+  const auto optimizer = make_optimizer(kind, tensors(model), 0.05);
+  std::vector<LogLine> log;
+  const auto engine = shard_host(context, model, strategy, &log);
+  EXPECT_TRUE(log.empty()) << log.front().text;
+  const auto mine = static_cast<size_t>(context.rank());
+  for (int64_t step = 0; step < 4; ++step) {
+    plain_optimizer->zero_grad();
+    std::vector<double> losses;
+    for (int64_t rank = 0; rank < context.world(); ++rank) {
+      const at::Tensor loss = plain.loss(nullptr, step, rank);
+      (loss / static_cast<double>(context.world())).backward();
+      losses.push_back(loss.item<double>());
+    }
+    plain_optimizer->step();
+    optimizer->zero_grad();
+    const at::Tensor loss = model.loss(engine.get(), step, context.rank());
+    EXPECT_NEAR(loss.item<double>(), losses[mine], 2e-5) << "step " << step;
+    loss.backward();
+    if (engine->plan().mesh.shard > 1) {
+      EXPECT_EQ(engine->statistics().unsharded_bytes, 0) << "whole parameters are left after backward";
+      EXPECT_LT(model.blocks[0].up.numel(), 20 * kWidth) << "the host's tensor is not a shard at rest";
+    }
+    EXPECT_FALSE(model.blocks[1].up.grad().defined()) << "a frozen parameter has a gradient";
+    optimizer->step();
+    {
+      const at::NoGradGuard no_grad;  // a validation; what it leaves behind must not go stale
+      EXPECT_NEAR(model.loss(engine.get(), step + 50, 0).item<double>(),
+                  plain.loss(nullptr, step + 50, 0).item<double>(), 2e-5);
+    }
+  }
+  engine->detach();
+  const auto wanted = plain.parameters();
+  const auto trained = model.parameters();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_EQ(trained[i].tensor.sizes(), wanted[i].tensor.sizes()) << wanted[i].name;
+    EXPECT_TRUE(at::allclose(trained[i].tensor, wanted[i].tensor, 0, 1e-5)) << wanted[i].name;
+    EXPECT_EQ(trained[i].tensor.requires_grad(), wanted[i].tensor.requires_grad());
+  }
+  EXPECT_NEAR(model.loss(nullptr, 99, 0).item<double>(), plain.loss(nullptr, 99, 0).item<double>(), 2e-5);
+}
+
+RANK_CASE_ON(HostTensors, train_like_the_plain_model, 1, 2, 4) {
+  for (const char* strategy : {"full_shard", "shard_grad_op", "no_shard"})
+    trains_like_the_plain_model(context, strategy, Optimizer::kMomentum);
+  trains_like_the_plain_model(context, "full_shard", Optimizer::kAdamW);
+}
+
+RANK_CASE(HostTensors, accumulate_and_run_a_unit_twice) {
+  const HostModel plain;
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  const auto twice = [](const HostModel& m, ShardedTensors* e, int64_t step, int64_t rank) {
+    return m.loss(e, step, rank) + m.loss(e, step + 1, rank);
+  };
+  for (int64_t batch = 0; batch < 2; ++batch) {
+    for (int64_t rank = 0; rank < context.world(); ++rank)
+      (twice(plain, nullptr, 10 * batch, rank) / static_cast<double>(context.world())).backward();
+    twice(model, engine.get(), 10 * batch, context.rank()).backward();
+  }
+  for (const auto& [name, shape, range] : [&] {
+         std::vector<std::tuple<std::string, at::Tensor, ShardRange>> parts;
+         for (const ShardGeometry& part : engine->geometry()) parts.emplace_back(part.name, part.shard, part.range);
+         return parts;
+       }()) {
+    for (const auto& [plain_name, tensor] : plain.parameters()) {
+      if (plain_name != name || !tensor.requires_grad()) continue;
+      EXPECT_TRUE(
+          at::allclose(shape.grad().view(-1), tensor.grad().view(-1).slice(0, range.begin, range.end), 1e-4, 1e-6))
+          << name;
+    }
+  }
+}
+
+RANK_CASE(HostTensors, local_use_is_plain_and_writes_back) {
+  const HostModel plain;
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  engine->begin_local_use();
+  EXPECT_TRUE(at::equal(model.blocks[0].up, plain.blocks[0].up));
+  EXPECT_FALSE(model.blocks[0].up.requires_grad());
+  if (context.rank() == 0)
+    EXPECT_FLOAT_EQ(model.loss(engine.get(), 3, 0).item<float>(), plain.loss(nullptr, 3, 0).item<float>());
+  model.blocks[0].up.zero_();
+  engine->end_local_use(/*write_back=*/true);
+  EXPECT_TRUE(model.blocks[0].up.requires_grad());
+  {
+    const at::NoGradGuard no_grad;
+    plain.blocks[0].up.zero_();
+  }
+  EXPECT_NEAR(model.loss(engine.get(), 3, 0).item<double>(), plain.loss(nullptr, 3, 0).item<double>(), 1e-6);
+}
+
+RANK_CASE(HostTensors, a_forward_that_throws_leaves_the_unit_at_rest) {
+  const HostModel plain;
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  EXPECT_THROW(
+      {
+        const auto root = engine->enter("");
+        const auto block = engine->enter("blocks.1");
+        at::linear(at::ones({2, 5}), model.blocks[1].up);
+      },
+      std::exception);
+  EXPECT_LT(model.blocks[1].up.numel(), 20 * kWidth);
+  EXPECT_NEAR(model.loss(engine.get(), 1, 0).item<double>(), plain.loss(nullptr, 1, 0).item<double>(), 1e-5);
+}
+
+RANK_CASE(HostTensors, a_forward_that_changes_its_parameter_is_refused) {
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  const at::NoGradGuard no_grad;
+  const auto root = engine->enter("");
+  const auto inputs = c10::ivalue::Tuple::create(std::vector<c10::IValue>{});
+  root->begin(inputs, {});
+  model.table.mul_(2);
+  try {
+    root->end(inputs);
+    ADD_FAILURE() << "the change would be lost without a word";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("embedding.weight"), std::string::npos) << error.what();
+  }
+}
+
+RANK_CASE(HostTensors, what_cannot_be_sharded_is_refused_by_name) {
+  const at::Tensor good = fill({4, 4}, 1).requires_grad_();
+  const std::vector<std::pair<std::vector<NamedTensor>, std::string>> cases{
+      {{}, "no parameters"},
+      {{{"a.weight", good}, {"a.weight", fill({2}, 1)}}, "`a.weight` is given twice"},
+      {{{"a..weight", good}}, "no valid name"},
+      {{{"a.weight", at::Tensor()}}, "`a.weight` is not defined"},
+      {{{"a.weight", good * 2}}, "`a.weight` is not a leaf"},
+      {{{"a.weight", fill({4, 6}, 1).t()}}, "`a.weight` is not contiguous"},
+      {{{"a.scale", at::ones({})}}, "`a.scale` has no dimensions"},
+      {{{"a.weight", good}, {"b.weight", good.detach()}}, "`b.weight` shares its memory with `a.weight`"},
+  };
+  for (const auto& [parameters, wanted] : cases) {
+    try {
+      ShardedTensors::shard(
+          parameters, context.new_communicator(),
+          [](const ModuleTree& tree, int64_t world) { return plan_for(tree, {}, world); }, nullptr);
+      ADD_FAILURE() << "not refused: " << wanted;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
+    }
+  }
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  try {
+    engine->enter("block.1");
+    ADD_FAILURE() << "an unknown path was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.details().nearest, "blocks.1") << error.what();
+  }
+  EXPECT_FALSE(engine->enter("blocks.1.up")) << "a module that is no unit is passed through";
+}
+
+}  // namespace
+}  // namespace fsdp2::testing
