@@ -2,7 +2,7 @@
 # What is there already is left alone, so that a second run takes seconds.
 
 PACKAGES=(g++ cmake ninja-build pkg-config python3-venv libtomlplusplus-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
-          libfmt-dev libgtest-dev libgloo-dev)
+          libfmt-dev libgtest-dev libgloo-dev openmpi-bin libopenmpi-dev)
 
 say() { printf '== %s\n' "$*"; }
 

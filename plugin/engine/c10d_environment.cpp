@@ -9,11 +9,10 @@
 #endif
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
+#include <fsdp2/launch_environment.hpp>
 #include <map>
 #include <mutex>
-#include <optional>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -23,53 +22,16 @@
 namespace fsdp2 {
 namespace {
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
-}
-
-std::string required(const char* name) {
-  if (auto value = variable(name)) return *value;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      std::string("the environment variable ") + name +
-          " is not set: start the program with torchrun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or give "
-          "a communicator");
-}
-
-int number(const char* name, const std::string& text, int least, int most) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    throw Error(ErrorCode::kInvalidArgument, std::string("the environment variable ") + name + " is \"" + text +
-                                                 "\": expected a whole number from " + std::to_string(least) + " to " +
-                                                 std::to_string(most));
+LaunchEnvironment read_environment() {
+  try {
+    if (auto environment = launch_environment()) return *environment;
+  } catch (const std::invalid_argument& error) {
+    throw Error(ErrorCode::kInvalidArgument, error.what());
   }
-  return value;
-}
-
-struct Environment {
-  int rank;
-  int size;
-  std::string address;  // empty in a world of 1
-  int port = 0;
-  bool agent_keeps_store = false;
-  int attempt = 0;
-};
-
-Environment read_environment() {
-  constexpr int kMost = 1 << 20;
-  Environment env{};
-  env.size = number("WORLD_SIZE", required("WORLD_SIZE"), 1, kMost);
-  env.rank = number("RANK", required("RANK"), 0, env.size - 1);
-  if (env.size == 1) return env;
-  env.address = required("MASTER_ADDR");
-  env.port = number("MASTER_PORT", required("MASTER_PORT"), 1, 65535);
-  env.agent_keeps_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";  // torchrun's own comparison
-  if (auto attempt = variable("TORCHELASTIC_RESTART_COUNT")) {
-    env.attempt = number("TORCHELASTIC_RESTART_COUNT", *attempt, 0, kMost);
-  }
-  return env;
+  throw Error(ErrorCode::kInvalidArgument,
+              "no launcher has started this process: RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK, PMI_RANK and "
+              "SLURM_PROCID are not set. Start the program with torchrun, mpirun or srun, set RANK, WORLD_SIZE, "
+              "MASTER_ADDR and MASTER_PORT, or give a communicator");
 }
 
 bool is_loopback(std::string_view address) {
@@ -78,19 +40,19 @@ bool is_loopback(std::string_view address) {
 
 /// The store at the master's address, one a process. It is never given back: rank 0's may be the server that the others
 /// still read from, and a second group would have to listen on the same port.
-c10::intrusive_ptr<c10d::Store> shared_store(const Environment& env, Timeout timeout) {
+c10::intrusive_ptr<c10d::Store> shared_store(const LaunchEnvironment& env, Timeout timeout) {
   static std::mutex mutex;
   static auto& stores = *new std::map<std::pair<std::string, int>, c10::intrusive_ptr<c10d::Store>>();
   const std::scoped_lock lock(mutex);
-  auto& store = stores[{env.address, env.port}];
+  auto& store = stores[{env.master_address, env.master_port}];
   if (!store) {
     c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(env.port);
+    options.port = static_cast<uint16_t>(env.master_port);
     options.isServer = env.rank == 0 && !env.agent_keeps_store;
     options.multiTenant = true;   // the host may listen there as well
     options.waitWorkers = false;  // the group's own meeting waits for everyone
     if (timeout > Timeout::zero()) options.timeout = timeout;
-    store = c10::make_intrusive<c10d::TCPStore>(env.address, options);
+    store = c10::make_intrusive<c10d::TCPStore>(env.master_address, options);
   }
   return store;
 }
@@ -105,62 +67,62 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 /// Each rank signs in, so that the one that does not come, or comes twice, can be named. The last one to sign lets all
 /// go on: each waits for one key, however many ranks there are.
-void sign_in(c10d::Store& store, const Environment& env, Timeout timeout) {
+void sign_in(c10d::Store& store, const LaunchEnvironment& env, Timeout timeout) {
   const auto limit = timeout > Timeout::zero() ? timeout : Timeout(kBackendDefaultTimeout);
   const auto key = [](int rank) { return "rank_" + std::to_string(rank) + "_is_here"; };
   if (store.add(key(env.rank), 1) > 1) {
     throw Error(ErrorCode::kCommunication,
-                "two processes have RANK " + std::to_string(env.rank) + " of " + std::to_string(env.size));
+                "two processes have RANK " + std::to_string(env.rank) + " of " + std::to_string(env.world_size));
   }
-  if (store.add("ranks_here", 1) == env.size) store.set("all_here", std::vector<uint8_t>{1});
+  if (store.add("ranks_here", 1) == env.world_size) store.set("all_here", std::vector<uint8_t>{1});
   try {
     store.wait({"all_here"}, limit);
   } catch (const std::exception&) {
     std::vector<int> missing;
-    for (int rank = 0; rank < env.size; ++rank) {
+    for (int rank = 0; rank < env.world_size; ++rank) {
       if (!store.check({key(rank)})) missing.push_back(rank);
     }
     if (missing.empty()) throw;
     throw Error(ErrorCode::kCommunication,
-                ranks_text(missing) + " of " + std::to_string(env.size) + " did not come within " +
+                ranks_text(missing) + " of " + std::to_string(env.world_size) + " did not come within " +
                     std::to_string(std::chrono::duration_cast<std::chrono::seconds>(limit).count()) + " s");
   }
 }
 
 /// Keys of one group: apart from those of the host, of earlier attempts, and of earlier groups of this process (which
 /// every rank makes in the same order).
-c10::intrusive_ptr<c10d::Store> group_store(const Environment& env, Timeout timeout) {
+c10::intrusive_ptr<c10d::Store> group_store(const LaunchEnvironment& env, Timeout timeout) {
   static std::mutex mutex;
   static int groups = 0;
-  if (env.size == 1) return c10::make_intrusive<c10d::HashStore>();
+  if (env.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
   auto store = shared_store(env, timeout);
   const std::scoped_lock lock(mutex);
   auto own = c10::make_intrusive<c10d::PrefixStore>(
-      "fsdp2_plugin/attempt_" + std::to_string(env.attempt) + "/group_" + std::to_string(groups++), std::move(store));
+      "fsdp2_plugin/attempt_" + std::to_string(env.restart) + "/group_" + std::to_string(groups++), std::move(store));
   sign_in(*own, env, timeout);
   return own;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const Environment& env, Timeout timeout) {
+c10::intrusive_ptr<c10d::Backend> make_gloo(const LaunchEnvironment& env, Timeout timeout) {
   using Gloo = c10d::ProcessGroupGloo;
   const auto limit = timeout > Timeout::zero() ? timeout : Timeout(kBackendDefaultTimeout);
   auto options = Gloo::Options::create(limit);
-  if (!variable("GLOO_SOCKET_IFNAME") && is_loopback(env.address)) {
+  if (process_environment("GLOO_SOCKET_IFNAME").value_or("").empty() && is_loopback(env.master_address)) {
     // The machine's own name may not resolve, or to an address that is down.
     options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
   } else {
     options = Gloo::Options::create_default(limit);  // GLOO_SOCKET_IFNAME, else the address of the machine's name
   }
-  return c10::make_intrusive<Gloo>(group_store(env, timeout), env.rank, env.size, options);
+  return c10::make_intrusive<Gloo>(group_store(env, timeout), env.rank, env.world_size, options);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const Environment& env,
+c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const LaunchEnvironment& env,
                                             [[maybe_unused]] c10::Device device, [[maybe_unused]] Timeout timeout) {
 #ifdef USE_C10D_NCCL
   using Nccl = c10d::ProcessGroupNCCL;
   auto options = Nccl::Options::create();
   if (timeout > Timeout::zero()) options->timeout = timeout;
-  auto backend = c10::make_intrusive<Nccl>(group_store(env, timeout), env.rank, env.size, options);
+  auto backend = c10::make_intrusive<Nccl>(group_store(env, timeout), env.rank, env.world_size, options);
   backend->setBoundDeviceId(device);
   return backend;
 #else
@@ -168,8 +130,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const Environment& 
 #endif
 }
 
-Error did_not_meet(const Environment& env, std::string cause) {
-  const std::string place = env.size == 1 ? "" : " at " + env.address + ":" + std::to_string(env.port);
+Error did_not_meet(const LaunchEnvironment& env, std::string cause) {
+  const std::string place =
+      env.world_size == 1 ? "" : " at " + env.master_address + ":" + std::to_string(env.master_port);
   if (cause.find("EADDRINUSE") != std::string::npos) {
     cause = "the port is in use: by another program, or by a second process with RANK 0 (" + cause + ")";
   }
@@ -177,8 +140,8 @@ Error did_not_meet(const Environment& env, std::string cause) {
     cause = "rank 0, or the agent of torchrun, does not listen there (" + cause + ")";
   }
   return {ErrorCode::kCommunication,
-          "rank " + std::to_string(env.rank) + ": the " + std::to_string(env.size) + " ranks did not meet" + place +
-              ": " + cause,
+          "rank " + std::to_string(env.rank) + ": the " + std::to_string(env.world_size) + " ranks did not meet" +
+              place + ": " + cause,
           {.rank = env.rank}};
 }
 
@@ -194,7 +157,7 @@ std::shared_ptr<Communicator> communicator_from_environment(const std::string& b
     throw Error(ErrorCode::kInvalidArgument,
                 "backend \"" + chosen + "\" cannot move the parameters, which are on " + device.str());
   }
-  const Environment env = read_environment();
+  const LaunchEnvironment env = read_environment();
   try {
     auto group = chosen == "gloo" ? make_gloo(env, timeout) : make_nccl(env, device, timeout);
     return C10dCommunicator::from_backend(std::move(group), timeout);

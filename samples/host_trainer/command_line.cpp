@@ -56,7 +56,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   o.plugin = default_plugin();
   CLI::App app(
       "Trains a TorchScript module, sharded by the FSDP2 plugin.\n"
-      "Without --nproc it is one rank: of torchrun's or mpirun's, where RANK and WORLD_SIZE are set, or the only one.",
+      "Without --nproc it is one rank: of those that torchrun, mpirun or srun started, or the only one.",
       "fsdp2-train");
   app.add_option("--config", o.config, "TOML with [model], [data], [train] and the plugin's [fsdp]")->required();
   app.add_option("--set", o.sets, "section.key=value; wins over the file; may be given again")

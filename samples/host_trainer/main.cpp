@@ -2,9 +2,11 @@
 #include <c10/util/Exception.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "samples/host_trainer/command_line.hpp"
 #include "samples/host_trainer/config.hpp"
@@ -28,7 +30,7 @@ void without_backtraces(const Function& function) {
 int run(const CommandLine& options) {
   const Config config = load_config(options.config, options.sets);
   if (options.plan) {
-    const int world = options.nproc ? options.nproc : rank_environment().world;
+    const int world = options.nproc ? options.nproc : launched_rank().value_or(RankEnvironment{}).world;
     const torch::jit::Module module = load_module(config, at::kCPU);
     std::printf("%s", Sharding(options, config, true).plan(module, world).c_str());
     return 0;
@@ -50,11 +52,12 @@ int run(const CommandLine& options) {
     train({});
     return 0;
   }
-  if (options.nproc && std::getenv("RANK") != nullptr)
-    throw std::runtime_error(
-        "RANK is set, so a launcher has started this process as a rank already: leave out --nproc.");
+  const std::optional<RankEnvironment> launched = launched_rank();
+  if (options.nproc && launched)
+    throw std::runtime_error("A launcher has started this process as rank " + std::to_string(launched->rank) + " of " +
+                             std::to_string(launched->world) + " already: leave out --nproc.");
   if (options.nproc) return launch(options.nproc, train);
-  train(rank_environment());
+  train(launched.value_or(RankEnvironment{}));
   return 0;
 }
 

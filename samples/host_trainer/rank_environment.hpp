@@ -1,6 +1,7 @@
 // Who this process is among the ranks, and where they meet.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace trainer {
@@ -17,8 +18,8 @@ struct RankEnvironment {
   std::string restart;         // the number of the attempt: keys of an earlier one may be left in the store
 };
 
-/// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; one rank where they are not set.
-/// Throws for a set that makes no sense.
-RankEnvironment rank_environment();
+/// What torchrun, mpirun or srun say in the environment (fsdp2/launch_environment.hpp); nothing where none of them
+/// started this process. Throws for variables that make no sense.
+std::optional<RankEnvironment> launched_rank();
 
 }  // namespace trainer

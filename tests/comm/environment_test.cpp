@@ -1,4 +1,5 @@
-// Groups made from the environment variables: which are needed, what each fault says, and that the ranks meet.
+// Groups made from the environment variables: what each fault says, and that the ranks meet. How each launcher's
+// variables are read: tests/unit/test_launch_environment.cpp.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +16,9 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 void set_environment(const Variables& variables) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",
-                           "TORCHELASTIC_RESTART_COUNT", "GLOO_SOCKET_IFNAME"}) {
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+        "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "GLOO_SOCKET_IFNAME"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -40,36 +42,14 @@ std::string fault(const Variables& variables, const std::string& backend = "", c
   return "no error";
 }
 
-TEST(Environment, EveryMissingVariableIsNamed) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
-    for (const bool empty : {false, true}) {
-      Variables variables = good(0, 2, 29500);
-      variables.erase(name);
-      if (empty) variables[name] = "";
-      EXPECT_EQ(fault(variables), "1: the environment variable " + std::string(name) +
-                                      " is not set: start the program with torchrun, set RANK, WORLD_SIZE, MASTER_ADDR "
-                                      "and MASTER_PORT, or give a communicator");
-    }
-  }
-}
-
-TEST(Environment, EveryWrongValueIsQuoted) {
-  const auto with = [](const char* name, const char* value) {
-    Variables variables = good(0, 2, 29500);
-    variables[name] = value;
-    return fault(variables);
-  };
-  EXPECT_EQ(with("WORLD_SIZE", "2x"),
-            "1: the environment variable WORLD_SIZE is \"2x\": expected a whole number from 1 to 1048576");
-  EXPECT_EQ(with("WORLD_SIZE", "0"),
-            "1: the environment variable WORLD_SIZE is \"0\": expected a whole number from 1 to 1048576");
-  EXPECT_EQ(with("RANK", "2"), "1: the environment variable RANK is \"2\": expected a whole number from 0 to 1");
-  EXPECT_EQ(with("RANK", "-1"), "1: the environment variable RANK is \"-1\": expected a whole number from 0 to 1");
-  EXPECT_EQ(with("MASTER_PORT", "70000"),
-            "1: the environment variable MASTER_PORT is \"70000\": expected a whole number from 1 to 65535");
+TEST(Environment, FaultsOfTheVariablesAreInvalidArguments) {
   EXPECT_EQ(
-      with("TORCHELASTIC_RESTART_COUNT", "one"),
-      "1: the environment variable TORCHELASTIC_RESTART_COUNT is \"one\": expected a whole number from 0 to 1048576");
+      fault({}),
+      "1: no launcher has started this process: RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK, PMI_RANK and "
+      "SLURM_PROCID are not set. Start the program with torchrun, mpirun or srun, set RANK, WORLD_SIZE, MASTER_ADDR "
+      "and MASTER_PORT, or give a communicator");
+  EXPECT_EQ(fault({{"RANK", "0"}}),
+            "1: the environment variable RANK is set, but WORLD_SIZE is not: a launcher sets both");
 }
 
 TEST(Environment, BackendsThatCannotServeAreRefused) {

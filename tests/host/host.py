@@ -114,7 +114,11 @@ class HostTest(unittest.TestCase):
         """The metrics of a run that must succeed: steps and summary."""
         done = self.run_host("--metrics", "metrics.jsonl", *arguments, **keywords)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        lines = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return self.metrics("metrics.jsonl")
+
+    def metrics(self, name):
+        """Steps and summary of a file of --metrics."""
+        lines = [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
         return lines[:-1], lines[-1]["summary"]
 
     def assert_fails(self, done, *parts):

@@ -52,9 +52,10 @@ class ConfigErrors(HostTest):
         self.assert_fails(self.run_host("--nproc", "2", sets=["fsdp.stratgy=full_shard"]), "stratgy", "strategy")
 
     def test_environment(self):
-        self.assert_fails(self.run_host("--nproc", "2", environment={"RANK": "0", "WORLD_SIZE": "2"}), "leave out --nproc")
+        launched = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        self.assert_fails(self.run_host("--nproc", "2", environment=launched), "as rank 0 of 2", "leave out --nproc")
         self.assert_fails(self.run_host(environment={"RANK": "0"}), "RANK", "WORLD_SIZE")
-        self.assert_fails(self.run_host(environment={"RANK": "2", "WORLD_SIZE": "2"}), "RANK is 2")
+        self.assert_fails(self.run_host(environment={"RANK": "2", "WORLD_SIZE": "2"}), 'RANK is "2"')
         self.assert_fails(self.run_host(environment={"RANK": "x", "WORLD_SIZE": "2"}), 'RANK is "x"')
 
     def test_rank_that_never_comes(self):
