@@ -1,4 +1,5 @@
 /* plugin.h must be C11 without a warning. */
-#include "abi_layout.h"
+#include <assert.h>
+#include <fsdp2/plugin.h>
 
 static_assert(FSDP2_OK == 0 && FSDP2_INTERNAL == 10, "codes keep their values");
