@@ -39,6 +39,11 @@ class ShardedModule final : public Engine {
   /// The module's methods are the original ones afterwards.
   void detach() override;
 
+  /// Writes the module as a plain TorchScript file while it stays sharded: `source`, the file it was loaded from, with
+  /// today's parameters and buffers. Rank 0 reads and writes files, and holds one full parameter at a time. The target
+  /// appears when it is whole. Throws Error on every rank where one fails. Collective.
+  void export_to(const std::string& source, const std::string& target);
+
  private:
   using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
 

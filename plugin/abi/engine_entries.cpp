@@ -3,6 +3,7 @@
 #include "plugin/abi/engine_handle.hpp"
 #include "plugin/abi/entries.hpp"
 #include "plugin/abi/status.hpp"
+#include "plugin/sharded_module.hpp"
 
 namespace fsdp2::entries {
 namespace {
@@ -72,6 +73,19 @@ fsdp2_status* engine_gather(fsdp2_engine* engine) noexcept {
 
 fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) noexcept {
   return guard([&] { engine_of(engine).end_local_use(write_back != 0); });
+}
+
+fsdp2_status* engine_export(fsdp2_engine* engine, const char* source, const char* target) noexcept {
+  return guard([&] {
+    auto* module = dynamic_cast<ShardedModule*>(&engine_of(engine));
+    const char* from = &require_argument(source, "source");
+    const char* to = &require_argument(target, "target");
+    if (module == nullptr) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "engine_export() is for scripted modules; save tensors of a host with engine_gather()");
+    }
+    module->export_to(from, to);
+  });
 }
 
 }  // namespace fsdp2::entries

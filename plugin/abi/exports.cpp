@@ -61,6 +61,7 @@ constexpr fsdp2_api kApi = {
     .engine_check_step = &entries::engine_check_step,
     .engine_visit_geometry = &entries::engine_visit_geometry,
     .engine_gather_tensor = &entries::engine_gather_tensor,
+    .engine_export = &entries::engine_export,
     .shard_tensors = &entries::shard_tensors,
     .engine_enter = &entries::engine_enter,
     .call_exit = &entries::call_exit,

@@ -81,9 +81,11 @@ class Engine {
  protected:
   /// What autograd graphs keep alive forgets the module.
   void drop_slots();
+  /// Throws Error (kFailedPrecondition) inside a forward or a local use, and after detach().
+  void require_rest(const char* call) const;
+  [[nodiscard]] Communicator& communicator() const { return *runtime_->communicator; }
 
  private:
-  void require_rest(const char* call) const;
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   /// The transport where ranks hold different parts of a gradient, else null.
   [[nodiscard]] Communicator* across() const;

@@ -77,10 +77,13 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   app.add_option("--save", o.save, "write the trained module here, a plain TorchScript file")
       ->type_name("FILE")
       ->check(check_output);
-  app.add_option("--backend", o.backend, "gloo or nccl; without it nccl where each rank has a GPU, else gloo")
-      ->check(CLI::IsMember({"gloo", "nccl"}));
+  app.add_option("--backend", o.backend,
+                 "gloo, nccl or mpi; without it nccl where each rank has a GPU, else gloo. mpi: under mpirun")
+      ->check(CLI::IsMember({"gloo", "nccl", "mpi"}));
   try {
     app.parse(argc, argv);
+    if (o.nproc && o.backend == "mpi" && !o.plan && !o.unsharded)
+      throw CLI::ValidationError("--nproc", "with --backend mpi ranks are started by mpirun -n N fsdp2-train ...");
     if (o.plan && o.unsharded) throw CLI::ValidationError("--plan", "there is no plan with --unsharded");
   } catch (const CLI::ParseError& e) {
     const bool help = e.get_exit_code() == 0;

@@ -1,9 +1,11 @@
-// The ranks of a job as this host sees them: its device, a c10d backend, and a few small collectives for numbers to
-// print.
+// The ranks of a job as this host sees them: its device, how the plugin's engine reaches the others, and a few small
+// collectives for numbers to print.
 #pragma once
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <fsdp2/plugin.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,15 +15,20 @@ namespace trainer {
 
 class RankGroup {
  public:
-  /// Meets the other ranks; throws after `limit`, with the ranks that did not come. `backend` is "gloo", "nccl" or "":
-  /// nccl where every rank of the machine has a GPU of its own.
-  RankGroup(const RankEnvironment& environment, const std::string& backend, std::chrono::milliseconds limit);
+  /// `backend`: "gloo", "nccl", "mpi", or "" = nccl where every rank of the machine has a GPU of its own, else gloo.
+  /// Meets the other ranks; throws after `limit`, with the ranks that did not come.
+  static std::unique_ptr<RankGroup> meet(const RankEnvironment& environment, const std::string& backend,
+                                         std::chrono::milliseconds limit);
+  virtual ~RankGroup() = default;
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
 
   [[nodiscard]] int rank() const { return environment_.rank; }
   [[nodiscard]] int world() const { return environment_.world; }
   [[nodiscard]] int local_world() const { return environment_.local_world; }
   [[nodiscard]] at::Device device() const { return device_; }
-  [[nodiscard]] const c10::intrusive_ptr<c10d::Backend>& backend() const { return backend_; }
+  /// For the plugin. Lives as long as this group.
+  [[nodiscard]] virtual fsdp2::Ranks ranks() const = 0;
 
   /// Element by element over all ranks. `what` names the values where a rank is gone.
   std::vector<double> sum(const std::vector<double>& values, const std::string& what);
@@ -29,12 +36,13 @@ class RankGroup {
   std::vector<std::vector<int64_t>> gather(const std::vector<int64_t>& values, const std::string& what);
   void barrier(const std::string& what);
 
- private:
-  at::Tensor all_reduce(at::Tensor tensor, const std::string& what);
+ protected:
+  explicit RankGroup(const RankEnvironment& environment) : environment_(environment) {}
+  /// The sum over all ranks of a tensor of doubles or of int64.
+  virtual at::Tensor all_reduce(at::Tensor tensor, const std::string& what) = 0;
 
   RankEnvironment environment_;
-  at::Device device_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  at::Device device_ = at::kCPU;
 };
 
 }  // namespace trainer

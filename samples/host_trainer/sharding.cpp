@@ -36,7 +36,7 @@ std::string Sharding::plan(const torch::jit::Module& module, int64_t world) {
 }
 
 void Sharding::shard(torch::jit::Module& module, const RankGroup& group) {
-  impl_->engine.emplace(impl_->plugin.shard(module, impl_->config, group.backend()));
+  impl_->engine.emplace(impl_->plugin.shard(module, impl_->config, group.ranks()));
 }
 
 std::vector<at::Tensor> Sharding::parameters() const {

@@ -145,7 +145,7 @@ torch::jit::Module load_module(const Config& config, at::Device device) {
 Training::Training(const Config& config, const CommandLine& options, const RankEnvironment& environment)
     : config_(config),
       options_(options),
-      group_(environment, options.backend, config.meeting_limit),
+      group_(RankGroup::meet(environment, options.backend, config.meeting_limit)),
       world_(options.unsharded ? std::max(1, options.nproc) : environment.world),
       metrics_(environment.rank == 0 ? options.metrics : ""),
       data_(config.synthetic ? Dataset::synthetic(*config.synthetic, config.seed)
@@ -161,9 +161,9 @@ Training::Training(const Config& config, const CommandLine& options, const RankE
 void Training::run() {
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   at::set_num_threads(
-      static_cast<int>(config_.threads ? config_.threads : std::max<int64_t>(1, cores / group_.local_world())));
-  at::manual_seed(static_cast<uint64_t>(config_.seed + group_.rank()));
-  if (!options_.unsharded) check_same_settings(config_, group_);
+      static_cast<int>(config_.threads ? config_.threads : std::max<int64_t>(1, cores / group_->local_world())));
+  at::manual_seed(static_cast<uint64_t>(config_.seed + group_->rank()));
+  if (!options_.unsharded) check_same_settings(config_, *group_);
   load();
   evaluate(summary_.before, "before");
   Progress progress(config_.steps);
@@ -183,14 +183,14 @@ void Training::load() {
   if (!options_.unsharded) sharding_.emplace(options_, config_, speaks());
   reset_peak_resident_bytes();
   summary_.start_rss_bytes = resident_bytes();
-  module_ = load_module(config_, group_.device());
+  module_ = load_module(config_, group_->device());
   check_number_of_inputs(module_, config_);
   module_.train();
   std::vector<at::Tensor> parameters = plain_parameters(module_);
   summary_.parameter_bytes = bytes_of(parameters);
   if (sharding_) {
     parameters.clear();
-    sharding_->shard(module_, group_);
+    sharding_->shard(module_, *group_);
     parameters = sharding_->parameters();
   }
   if (speaks()) std::printf("%s\n", plan_in_short().c_str());
@@ -209,7 +209,7 @@ std::string Training::plan_in_short() const {
 StepMetrics Training::step(int64_t number) {
   const auto start = std::chrono::steady_clock::now();
   const ShardingCounters before = sharding_ ? sharding_->counters() : ShardingCounters{};
-  const int64_t first = options_.unsharded ? 0 : group_.rank();
+  const int64_t first = options_.unsharded ? 0 : group_->rank();
   const int64_t last = options_.unsharded ? world_ : first + 1;
   const auto passes = static_cast<double>(config_.accumulate * (last - first));
   double loss = 0;
@@ -221,7 +221,7 @@ StepMetrics Training::step(int64_t number) {
   const double ms = Milliseconds(std::chrono::steady_clock::now() - start).count();
 
   StepMetrics metrics{.step = number, .loss = loss / passes, .step_ms = ms};
-  metrics.loss = group_.sum({metrics.loss}, "the loss of step " + std::to_string(number))[0] / group_.world();
+  metrics.loss = group_->sum({metrics.loss}, "the loss of step " + std::to_string(number))[0] / group_->world();
   metrics.samples_per_s = static_cast<double>(world_ * config_.batch_size * config_.accumulate) * 1e3 / ms;
   if (sharding_) {
     const ShardingCounters after = sharding_->counters();
@@ -232,7 +232,7 @@ StepMetrics Training::step(int64_t number) {
 }
 
 double Training::pass(const std::vector<int64_t>& rows, double scale) {
-  const Batch batch = data_.rows(rows, group_.device());
+  const Batch batch = data_.rows(rows, group_->device());
   const at::Tensor loss = compute_loss(config_, prediction_of(module_.forward(batch.inputs)), batch.target);
   (loss * scale).backward();
   return loss.item<double>();
@@ -240,7 +240,7 @@ double Training::pass(const std::vector<int64_t>& rows, double scale) {
 
 void Training::evaluate(std::optional<Score>& score, const char* moment) {
   if (!held_out_) return;
-  score = trainer::evaluate(module_, *held_out_, config_, group_);
+  score = trainer::evaluate(module_, *held_out_, config_, *group_);
   if (speaks()) std::printf("held out, %s training: %s\n", moment, to_text(*score).c_str());
 }
 
@@ -253,8 +253,8 @@ void Training::finish() {
     mine.shard_bytes = counters.shard_bytes;
     mine.unsharded_peak_bytes = counters.unsharded_peak_bytes;
   }
-  for (const auto& row : group_.gather({mine.shard_bytes, mine.unsharded_peak_bytes, mine.peak_rss_over_start_bytes},
-                                       "the memory of each rank"))
+  for (const auto& row : group_->gather({mine.shard_bytes, mine.unsharded_peak_bytes, mine.peak_rss_over_start_bytes},
+                                        "the memory of each rank"))
     summary_.memory.push_back({row[0], row[1], row[2]});
   summary_.ranks = world_;
   summary_.sharded = sharding_.has_value();
@@ -264,7 +264,7 @@ void Training::finish() {
     if (speaks()) {
       save(module_, options_.save);
       summary_.saved_as = options_.save;
-      if (held_out_) summary_.predictions = predict(module_, *held_out_, config_, group_.device());
+      if (held_out_) summary_.predictions = predict(module_, *held_out_, config_, group_->device());
     }
   }
   if (speaks()) {
@@ -272,7 +272,7 @@ void Training::finish() {
     std::printf("%s", to_text(summary_).c_str());
     std::fflush(stdout);
   }
-  group_.barrier("the end of the run");  // rank 0 keeps the store: it leaves last
+  group_->barrier("the end of the run");  // rank 0 keeps the store: it leaves last
 }
 
 }  // namespace trainer

@@ -33,11 +33,11 @@ class Training {
   double pass(const std::vector<int64_t>& rows, double scale);
   void evaluate(std::optional<Score>& score, const char* moment);
   void finish();
-  [[nodiscard]] bool speaks() const { return group_.rank() == 0; }
+  [[nodiscard]] bool speaks() const { return group_->rank() == 0; }
 
   const Config& config_;
   const CommandLine& options_;
-  RankGroup group_;
+  std::unique_ptr<RankGroup> group_;
   int64_t world_;  // ranks whose batches make a step; with --unsharded all of them are this process's
   MetricsFile metrics_;
   Dataset data_;

@@ -141,6 +141,25 @@ TEST_F(Calls, NullHandlesAreAnsweredWithoutACrash) {
   EXPECT_EQ(error_of(api_.engine_gather(nullptr)), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_release_gathered(nullptr, 1)), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_reset_statistics(nullptr)), "1 engine is null");
+  double norm = 0;
+  int32_t found = 0;
+  at::Tensor tensor = at::ones({1});
+  void* tensors[] = {&tensor};
+  fsdp2_call* call = nullptr;
+  EXPECT_EQ(error_of(api_.engine_gradient_norm(nullptr, 2, &norm)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_gradient_norm(nullptr, 2, nullptr)), "1 norm is null");
+  EXPECT_EQ(error_of(api_.engine_clip_gradient_norm(nullptr, 1, 2, nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_clip_gradient_value(nullptr, 1)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_zero_gradients(nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_unscale_gradients(nullptr, 1, &found)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_check_step(nullptr)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_visit_geometry(nullptr, nullptr, nullptr)), "1 visitor is null");
+  EXPECT_EQ(error_of(api_.engine_gather_tensor(nullptr, "a", &tensor, -1, &tensor)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_export(nullptr, "a", "b")), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_enter(nullptr, "", tensors, 1, &call)), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_enter(nullptr, "", tensors, 1, nullptr)), "1 out is null");
+  EXPECT_EQ(error_of(api_.call_exit(nullptr, tensors, 1)), "1 call is null");
+  api_.call_release(nullptr);
   EXPECT_STREQ(api_.engine_plan_text(nullptr), "");
   EXPECT_STREQ(api_.config_toml(nullptr), "");
   EXPECT_EQ(api_.config_note(nullptr, 0), nullptr);
@@ -151,6 +170,110 @@ TEST_F(Calls, NullHandlesAreAnsweredWithoutACrash) {
   api_.config_release(nullptr);
   api_.text_release(nullptr);
   api_.status_release(nullptr);
+}
+
+TEST_F(Calls, WrongTensorsAreRefused) {
+  const Configuration config = plugin_.config_from_text("[fsdp]\n");
+  auto weight = at::ones({4, 4}).requires_grad_();
+  EXPECT_THROW((void)plugin_.shard_tensors({}, config), Exception);
+  EXPECT_THROW((void)plugin_.shard_tensors({{"a.weight", weight}}, config, {{"b"}}), Exception);
+  EXPECT_EQ(weight.numel(), 16);
+  fsdp2_shard_tensors_args args{};
+  fsdp2_engine* engine = nullptr;
+  EXPECT_EQ(error_of(api_.shard_tensors(&args, &engine)),
+            "1 fsdp2_shard_tensors_args.struct_size is 0, expected at least 80: set it to "
+            "sizeof(fsdp2_shard_tensors_args)");
+  args.struct_size = sizeof(args);
+  EXPECT_EQ(error_of(api_.shard_tensors(&args, &engine)), "1 fsdp2_shard_tensors_args.config is null");
+}
+
+TEST_F(Calls, TensorsOfAHostAreWholeBetweenEnterAndExit) {
+  auto weight = fill({4, 16}, 1).requires_grad_();
+  const at::Tensor plain = weight.detach().clone().requires_grad_();
+  auto engine = plugin_.shard_tensors({{"inner.weight", weight}}, plugin_.config_from_text("[fsdp]\n"), {{"inner"}});
+  const auto loss = [](const at::Tensor& w, const at::Tensor& x) { return x.matmul(w.t()).square().mean(); };
+  at::Tensor x = fill({3, 16}, 2);
+  auto call = engine.enter("inner", x);
+  at::Tensor y = loss(weight, x);
+  call.exit(y);
+  EXPECT_THROW(call.exit(y), Exception) << "a second time";
+  y.backward();
+  loss(plain, fill({3, 16}, 2)).backward();
+  EXPECT_TRUE(at::allclose(weight.grad(), plain.grad()));
+  EXPECT_NEAR(engine.gradient_norm(), plain.grad().norm().item<double>(), 1e-6);
+  const auto parts = engine.geometry();
+  ASSERT_EQ(parts.size(), 1U);
+  EXPECT_TRUE(parts[0].shard.is_same(weight)) << "the host's own tensor is the leaf";
+  EXPECT_EQ(parts[0].shape, (std::vector<int64_t>{4, 16}));
+  EXPECT_TRUE(at::equal(engine.gather_tensor("inner.weight", weight.grad()), weight.grad()));
+  EXPECT_THROW((void)engine.gather_tensor("inner.weight", at::ones({3})), Exception);
+  EXPECT_THROW((void)engine.enter("iner", x), Exception);
+  engine.check_step();
+  EXPECT_FALSE(engine.unscale_gradients(2));
+  EXPECT_GT(engine.clip_gradient_norm(1e-3), 0);
+  engine.clip_gradient_value(1);
+  engine.zero_gradients();
+  EXPECT_FALSE(weight.grad().defined());
+  engine.detach();
+  EXPECT_TRUE(at::equal(weight, plain));
+}
+
+TEST_F(Calls, AScriptedModuleHasNoEnter) {
+  auto model = tiny_model();
+  Engine engine = plugin_.shard(model, plugin_.config_from_text(kConfig));
+  at::Tensor x = fill({2, 16}, 5);
+  EXPECT_THROW((void)engine.enter("inner", x), Exception);
+  engine.detach();
+}
+
+TEST_F(Calls, ATransportOfTheHost) {
+  // One rank: what it sends is what it receives.
+  struct Loopback {
+    int calls = 0;
+    static const char* move(void* self, void* output, const void* input, int64_t bytes, void*, void** request) {
+      ++static_cast<Loopback*>(self)->calls;
+      if (output != input) std::memcpy(output, input, static_cast<size_t>(bytes));
+      *request = nullptr;
+      return nullptr;
+    }
+    static const char* test(void*, void*, int32_t* done) {
+      *done = 1;
+      return nullptr;
+    }
+    static const char* broken(void*, void*, const void*, int64_t, void*, void**) { return "the cable is cut"; }
+  } loopback;
+  fsdp2_communicator table{};
+  table.struct_size = sizeof(table);
+  table.context = &loopback;
+  table.world_size = 1;
+  table.name = "loopback";
+  table.all_gather = &Loopback::move;
+  table.all_to_all = &Loopback::move;
+  table.test = &Loopback::test;
+  const Configuration config = plugin_.config_from_text("[fsdp]\ndebug.force_collectives = true\n");
+  auto model = tiny_model();
+  const at::Tensor input = fill({2, 16}, 5);
+  const at::Tensor expected = model.forward({input}).toTensor();
+  {
+    Engine engine = plugin_.shard(model, config, table);
+    const at::Tensor output = model.forward({input}).toTensor();
+    EXPECT_TRUE(at::allclose(output, expected));
+    output.sum().backward();
+    EXPECT_GE(loopback.calls, 2) << "nothing went over the host's transport";
+    engine.detach();
+  }
+  table.all_gather = &Loopback::broken;
+  Engine engine = plugin_.shard(model, config, table);
+  try {
+    model.forward({input});
+    FAIL() << "the fault was not reported";
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("the root unit: rank 0: all_gather of "), std::string::npos) << text;
+    EXPECT_NE(text.find("the cable is cut"), std::string::npos) << text;
+  }
+  table.world_size = -1;
+  EXPECT_THROW((void)plugin_.shard(model, config, table), Exception);
 }
 
 TEST_F(Calls, APlanNeedsNoRanks) {

@@ -11,9 +11,9 @@ SECONDS = 90
 
 
 class Launchers(HostTest):
-    def launch(self, *launcher, **environment):
+    def launch(self, *launcher, arguments=(), **environment):
         """Starts a run that must give the losses of --nproc 2; rank 0 alone speaks."""
-        return subprocess.Popen([*launcher, *self.command("--metrics", "launched.jsonl", sets=STEPS)], cwd=self.folder,
+        return subprocess.Popen([*launcher, *self.command("--metrics", "launched.jsonl", *arguments, sets=STEPS)], cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
 
     def check(self, *runs):
@@ -32,6 +32,9 @@ class Launchers(HostTest):
 
     def test_mpirun(self):
         self.check(self.launch(MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "2"))
+
+    def test_mpirun_and_engines_over_mpi(self):
+        self.check(self.launch(MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "2", arguments=["--backend", "mpi"]))
 
     def test_variables_of_srun(self):
         job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NODELIST": "node7"}

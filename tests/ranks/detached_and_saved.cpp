@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "registry/error.hpp"
 #include "tests/ranks/language_models.hpp"
 #include "tests/ranks/odd_training.hpp"
 
@@ -105,6 +106,80 @@ RANK_CASE(DetachedAndSaved, small_modules) {
     sharding.strategy = strategy;
     detach_and_save(context, "ThreeLayers", sharding, odd_recipe().loss, output);
   }
+}
+
+/// The file that an export leaves, on rank 0: the source's with today's weights, and nothing else.
+void export_while_sharded(RankContext& context, const std::string& model, const Sharding& sharding,
+                          const Loss& loss_of) {
+  SCOPED_TRACE(model);
+  auto module = load(context, model);
+  const auto sharded = shard(context, module, sharding);
+  const auto optimizer = make_optimizer(Optimizer::kMomentum, tensors_of(*sharded), 0.05);
+  const std::string source = context.model_path(model);
+  const std::string target = context.scratch_path("exported");
+  for (int64_t step = 0; step < 3; ++step) {
+    optimizer->zero_grad();
+    loss_of(module, step, context.rank()).backward();
+    optimizer->step();
+    if (step == 1) sharded->export_to(source, target);  // training goes on
+  }
+  sharded->export_to(source, target);
+  sharded->detach();
+  if (context.rank() != 0) return;
+  auto exported = jit::load(target);
+  for (const auto& [name, tensor] : named_parameters(module)) {
+    EXPECT_TRUE(named_parameters(exported).at(name).equal(tensor)) << name;
+  }
+  for (const auto& buffer : module.named_buffers()) {
+    for (const auto& stored : exported.named_buffers())
+      if (stored.name == buffer.name) EXPECT_TRUE(stored.value.equal(buffer.value)) << buffer.name;
+  }
+  const auto records = records_of(target);
+  const auto source_records = records_of(source);
+  EXPECT_EQ(records.size(), source_records.size());
+  for (const auto& [name, text] : source_records) {
+    if (name.find("serialization_id") != std::string::npos || name.find("data/") == 0) continue;
+    EXPECT_EQ(records.at(name), text) << name;
+  }
+}
+
+RANK_CASE_ON(DetachedAndSaved, exported_while_sharded, 1, 2) {
+  for (const char* model : {"lm_tied", "hf_llama"}) {
+    const auto& models = language_models();
+    const auto known = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.file == model; });
+    export_while_sharded(context, model, by_layer(*known), next_token_loss);
+  }
+  for (const char* model : {"ThreeLayers", "Frozen", "Mixed", "WritesBuffer"}) {
+    export_while_sharded(context, model, {}, odd_recipe().loss);
+  }
+}
+
+RANK_CASE(DetachedAndSaved, an_export_that_cannot_be_is_a_fault_on_every_rank) {
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  const std::string good = context.model_path("ThreeLayers");
+  const auto fault = [&](const std::string& source, const std::string& target) -> std::string {
+    try {
+      sharded->export_to(source, target);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no fault";
+  };
+  const auto expect = [&](const std::string& text, const std::string& on_rank_0) {
+    EXPECT_NE(text.find(context.rank() == 0 ? on_rank_0 : "rank 0 could not export"), std::string::npos) << text;
+  };
+  const std::string target = context.scratch_path("exported");
+  expect(fault("/nowhere/model.pt", target), "/nowhere/model.pt: No such file");
+  expect(fault("/dev/null", target), "/dev/null");
+  expect(fault(good, "/nowhere/out.pt"), "cannot write /nowhere/out.pt");
+  expect(fault(context.model_path("lm"), target), "it is the file of another model");
+  expect(fault(good, "/dev/full/x"), "cannot write");
+  EXPECT_FALSE(std::filesystem::exists(target));
+  EXPECT_EQ(fault(good, target), "no fault");
+  sharded->begin_local_use();
+  EXPECT_NE(fault(good, target).find("export while the parameters are gathered"), std::string::npos);
+  sharded->end_local_use(false);
 }
 
 /// A host that saves a sharded module gets no file that looks good and holds shards.

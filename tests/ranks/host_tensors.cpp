@@ -174,8 +174,9 @@ RANK_CASE(HostTensors, local_use_is_plain_and_writes_back) {
   engine->begin_local_use();
   EXPECT_TRUE(at::equal(model.blocks[0].up, plain.blocks[0].up));
   EXPECT_FALSE(model.blocks[0].up.requires_grad());
-  if (context.rank() == 0)
+  if (context.rank() == 0) {
     EXPECT_FLOAT_EQ(model.loss(engine.get(), 3, 0).item<float>(), plain.loss(nullptr, 3, 0).item<float>());
+  }
   model.blocks[0].up.zero_();
   engine->end_local_use(/*write_back=*/true);
   EXPECT_TRUE(model.blocks[0].up.requires_grad());

@@ -299,8 +299,7 @@ typedef struct fsdp2_api {
    * must have written the same); else it is lost. [trainer] */
   fsdp2_status* (*engine_release_gathered)(fsdp2_engine* engine, int32_t write_back);
 
-  /* ---- gradients, between backward and the optimizer's step. Those of all trainable parameters, each tied one once.
-   * ---- */
+  /* ---- gradients, between backward and the optimizer's step: all trainable parameters, each tied one once ---- */
 
   /* The norm of all gradients together, the same number on every rank: sum of |g|^p to the 1/p, or the greatest |g|
    * where p is infinity. FSDP2_INVALID_ARGUMENT unless p > 0. Sums are taken in fp64. [trainer, collective] */
@@ -322,8 +321,7 @@ typedef struct fsdp2_api {
    * themselves; after that many it does nothing. [trainer, collective] */
   fsdp2_status* (*engine_check_step)(fsdp2_engine* engine);
 
-  /* ---- shards one by one, for optimizers and files that need whole matrices
-   * -------------------------------------------- */
+  /* ---- shards one by one, for optimizers and files that need whole matrices ---- */
 
   /* In plan order. [trainer] */
   fsdp2_status* (*engine_visit_geometry)(const fsdp2_engine* engine, fsdp2_geometry_visitor visitor, void* user);
@@ -333,8 +331,13 @@ typedef struct fsdp2_api {
   fsdp2_status* (*engine_gather_tensor)(fsdp2_engine* engine, const char* name, const void* shard, int64_t rank,
                                         void* out);
 
-  /* ---- hosts that write their forward in C++
-   * ----------------------------------------------------------------------------- */
+  /* Writes the module as a plain TorchScript file while it stays sharded: `source`, the file it was loaded from, with
+   * today's parameters and buffers; code, constants and other attributes are the file's. Rank 0 alone reads and writes,
+   * one full parameter in memory at a time; `target` appears when it is whole. A fault is one on every rank.
+   * [trainer, collective] */
+  fsdp2_status* (*engine_export)(fsdp2_engine* engine, const char* source, const char* target);
+
+  /* ---- hosts that write their forward in C++ ---- */
 
   /* Shards tensors in place: from now on each shows this rank's shard, and the full parameter between enter and exit of
    * its unit (and in its backward). They stay the same tensors, so the modules that hold them and optimizers that were

@@ -265,6 +265,13 @@ class Engine {
     return full;
   }
 
+  /// Writes the module as a plain TorchScript file while it stays sharded: `source`, the file it was loaded from, with
+  /// today's parameters and buffers. Rank 0 alone reads and writes files, one full parameter in memory at a time;
+  /// `target` appears when it is whole. [trainer, collective]
+  void export_module(const std::string& source, const std::string& target) {
+    check(api().engine_export(engine_.get(), source.c_str(), target.c_str()));
+  }
+
   /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
   /// tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through. Calls
   /// nest as forwards do. [trainer, collective]

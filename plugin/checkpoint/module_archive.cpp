@@ -1,0 +1,128 @@
+#include "plugin/checkpoint/module_archive.hpp"
+
+#include <caffe2/serialize/inline_container.h>
+#include <caffe2/serialize/read_adapter_interface.h>
+#include <torch/csrc/jit/operator_upgraders/upgraders_entry.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/serialization/import_read.h>
+#include <torch/csrc/jit/serialization/import_source.h>
+#include <torch/csrc/jit/serialization/storage_context.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "plugin/engine/exception_text.hpp"
+#include "registry/error.hpp"
+
+namespace fsdp2 {
+namespace {
+
+namespace jit = torch::jit;
+
+constexpr const char* kDataPrefix = "data/";
+
+/// The archive's own bookkeeping, without touching the mapping.
+class FileReader : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit FileReader(std::shared_ptr<MappedFile> file) : file_(std::move(file)) {}
+  size_t size() const override { return file_->size(); }
+  size_t read(uint64_t position, void* target, size_t bytes, const char* /*what*/) const override {
+    return file_->read(position, target, bytes);
+  }
+
+ private:
+  std::shared_ptr<MappedFile> file_;
+};
+
+/// A storage over a part of the file.
+c10::Storage storage_over(const std::shared_ptr<MappedFile>& file, size_t offset, size_t bytes) {
+  auto* owner = new std::shared_ptr<MappedFile>(file);
+  const auto release = [](void* context) { delete static_cast<std::shared_ptr<MappedFile>*>(context); };
+  return {c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(file->data() + offset, owner, release, c10::kCPU),
+          /*allocator=*/nullptr, /*resizable=*/false};
+}
+
+bool is_data(const std::string& record) {
+  return record.rfind(kDataPrefix, 0) == 0;
+}
+
+}  // namespace
+
+ModuleArchive::ModuleArchive(const std::string& path) : file_(std::make_shared<MappedFile>(path)) {
+  try {
+    reader_ = std::make_shared<caffe2::serialize::PyTorchStreamReader>(std::make_shared<FileReader>(file_));
+    read_structure();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument, path + " is not a TorchScript file: " + exception_text(error),
+                {.file = path});
+  }
+}
+
+ModuleArchive::~ModuleArchive() = default;
+
+void ModuleArchive::read_structure() {
+  jit::populate_upgraders_graph_map();
+  constexpr size_t kAlignment = 16;
+  const auto context = std::make_shared<jit::DeserializationStorageContext>();
+  std::unordered_map<const c10::StorageImpl*, std::string> records;
+  for (const std::string& record : reader_->getAllRecords()) {
+    if (!is_data(record) || reader_->getRecordSize(record) == 0) continue;
+    const size_t offset = reader_->getRecordOffset(record);
+    if (is_compressed(record) || offset % kAlignment != 0) continue;  // read into memory where it is met
+    context->addStorage(record.substr(std::string(kDataPrefix).size()),
+                        storage_over(file_, offset, reader_->getRecordSize(record)));
+  }
+  const auto unit = std::make_shared<jit::CompilationUnit>();
+  const auto constants = std::make_shared<std::vector<c10::IValue>>();
+  const auto source = [reader = reader_](const std::string& qualifier) -> std::shared_ptr<jit::Source> {
+    std::string record = "code/" + qualifier + ".py";
+    std::replace(record.begin(), record.end() - 3, '.', '/');
+    if (!reader->hasRecord(record)) return nullptr;
+    const auto [data, bytes] = reader->getRecord(record);
+    return std::make_shared<jit::Source>(std::string(static_cast<const char*>(data.get()), bytes), record, 1);
+  };
+  const jit::SourceImporter importer(unit, constants.get(), source, reader_->version());
+  const auto resolve = [&](const c10::QualifiedName& name) {
+    return c10::StrongTypePtr(unit, importer.loadType(name));
+  };
+  const auto constant_table =
+      jit::readArchiveAndTensors("constants", "", "", resolve, jit::ObjLoaderFunc, c10::Device(c10::kCPU), *reader_);
+  for (const auto& constant : constant_table.toTupleRef().elements()) constants->push_back(constant);
+  const jit::Module module(jit::readArchiveAndTensors("data", "", "", resolve, jit::ObjLoaderFunc,
+                                                      c10::Device(c10::kCPU), *reader_,
+                                                      jit::Unpickler::defaultTypeParser, context)
+                               .toObject());
+  for (const std::string& record : reader_->getAllRecords()) {
+    if (!is_data(record)) continue;
+    const std::string key = record.substr(std::string(kDataPrefix).size());
+    if (context->hasStorage(key)) records.emplace(context->getStorage(key).unsafeGetStorageImpl(), record);
+  }
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const auto found = records.find(tensor.storage().unsafeGetStorageImpl());
+    if (found != records.end()) tensors_.emplace(name, TensorRecord{found->second, tensor});
+  };
+  for (const auto& parameter : module.named_parameters()) add(parameter.name, parameter.value);
+  for (const auto& buffer : module.named_buffers()) add(buffer.name, buffer.value);
+}
+
+std::vector<std::string> ModuleArchive::records() const {
+  return reader_->getAllRecords();
+}
+
+std::string ModuleArchive::read(const std::string& record) const {
+  const auto [data, bytes] = reader_->getRecord(record);
+  return {static_cast<const char*>(data.get()), bytes};
+}
+
+bool ModuleArchive::is_compressed(const std::string& record) const {
+  constexpr size_t kMethod = 8;  // in a zip file's local header
+  uint16_t method = 0;
+  file_->read(reader_->getRecordHeaderOffset(record) + kMethod, &method, sizeof(method));
+  return method != 0;
+}
+
+}  // namespace fsdp2

@@ -1,0 +1,49 @@
+// A TorchScript file, read without its weights: which record holds which tensor.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/checkpoint/mapped_file.hpp"
+
+namespace caffe2::serialize {
+class PyTorchStreamReader;
+}
+
+namespace fsdp2 {
+
+class ModuleArchive {
+ public:
+  struct TensorRecord {
+    std::string record;  // "data/7"
+    at::Tensor tensor;   // as the file has it; its memory is the mapping
+  };
+
+  /// Throws Error: kNotFound where there is no such file, kInvalidArgument where it is no TorchScript file.
+  explicit ModuleArchive(const std::string& path);
+  ~ModuleArchive();
+  ModuleArchive(const ModuleArchive&) = delete;
+  ModuleArchive& operator=(const ModuleArchive&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return file_->path(); }
+  /// Parameters, buffers and other tensor attributes by their full names; tied ones under each. Empty tensors have no
+  /// record.
+  [[nodiscard]] const std::map<std::string, TensorRecord>& tensors() const { return tensors_; }
+  /// All of the file, in its order.
+  [[nodiscard]] std::vector<std::string> records() const;
+  /// The bytes of one record.
+  [[nodiscard]] std::string read(const std::string& record) const;
+  [[nodiscard]] bool is_compressed(const std::string& record) const;
+
+ private:
+  void read_structure();
+
+  std::shared_ptr<MappedFile> file_;
+  std::shared_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  std::map<std::string, TensorRecord> tensors_;
+};
+
+}  // namespace fsdp2
