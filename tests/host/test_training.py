@@ -5,11 +5,13 @@ import pty
 import re
 import socket
 import subprocess
+import sys
 import unittest
 
 import torch
 from host import CONFIG, ROWS, TRAIN, VOCAB, HostTest
 
+DRAW_RUNS = pathlib.Path(__file__).resolve().parents[2] / "samples" / "exporters" / "draw_runs.py"
 STEP_KEYS = {"step", "loss", "step_ms", "samples_per_s", "all_gather_bytes", "reduce_scatter_bytes"}
 SUMMARY_KEYS = {"median_step_ms", "peak_rss_over_start_bytes", "unsharded_peak_bytes", "shard_bytes"}
 LANGUAGE_MODEL = """[model]
@@ -40,6 +42,7 @@ class Training(HostTest):
         self.assertEqual([m["step"] for m in plain], [1, 2, 3, 4, 5, 6])
         self.assertEqual(plain_summary["shard_bytes"], plain_summary["parameter_bytes"])
         expected = dict(torch.jit.load(self.folder / "plain.pt").named_parameters())
+        (self.folder / "metrics.jsonl").rename(self.folder / "unsharded.jsonl")
         for strategy in ("full_shard", "shard_grad_op", "no_shard"):
             with self.subTest(strategy):
                 steps, summary = self.train("--nproc", "2", "--save", "out.pt", sets=[f"fsdp.strategy={strategy}"])
@@ -62,6 +65,11 @@ class Training(HostTest):
                     self.assertTrue(all(m["reduce_scatter_bytes"] > 0 for m in steps))
                 if strategy == "full_shard":
                     self.assertLess(summary["unsharded_peak_bytes"], summary["parameter_bytes"])
+                (self.folder / "metrics.jsonl").rename(self.folder / f"{strategy}.jsonl")
+        # The quickstart's picture of such runs.
+        files = ["unsharded.jsonl", "shard_grad_op.jsonl", "full_shard.jsonl"]
+        subprocess.run([sys.executable, DRAW_RUNS, "--out", "runs.png", *files], cwd=self.folder, check=True)
+        self.assertTrue((self.folder / "runs.png").read_bytes().startswith(b"\x89PNG"))
 
     def accelerate_config(self, fsdp, **changes):
         """accelerate_v2.yaml is what accelerate 1.15.0 writes (ClusterConfig.to_yaml_file)."""
