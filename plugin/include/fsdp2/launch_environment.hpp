@@ -10,13 +10,11 @@
 //
 // - A launcher inside another one counts: torchrun before MPI, MPI before Slurm. A batch script of Slurm is no rank.
 // - RANK and WORLD_SIZE without torchrun are of a person: alone they are enough; beside MPI's or Slurm's they must be
-// equal.
-//   So must Open MPI's and MPICH's.
+//   equal. So must Open MPI's and MPICH's.
 // - LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are taken where they are set, whoever launched.
 // - The address, else: 127.0.0.1 where all ranks are on one machine; the first host of SLURM_STEP_NODELIST,
-// SLURM_NODELIST or
-//   SLURM_JOB_NODELIST, for MPI of the last one. The port, else: 20000 to 29999 by the job's id (SLURM_JOB_ID with
-//   SLURM_STEP_ID, MPI's PMIX_NAMESPACE), or 29500 where there is none. A world of one needs neither.
+//   SLURM_NODELIST or SLURM_JOB_NODELIST, for MPI of the last one. The port, else: 20000 to 29999 by the job's id
+//   (SLURM_JOB_ID with SLURM_STEP_ID, MPI's PMIX_NAMESPACE), or 29500 where there is none. A world of one needs neither.
 #ifndef FSDP2_LAUNCH_ENVIRONMENT_HPP
 #define FSDP2_LAUNCH_ENVIRONMENT_HPP
 

@@ -119,7 +119,7 @@ typedef struct fsdp2_config_args {
  * read another class's memory. */
 typedef int32_t fsdp2_communicator_kind;
 enum {
-  FSDP2_COMMUNICATOR_ENVIRONMENT = 0,  /* null: made from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun's) */
+  FSDP2_COMMUNICATOR_ENVIRONMENT = 0,  /* null: made from what the launcher set, see launch_environment.hpp */
   FSDP2_COMMUNICATOR_C10D_BACKEND = 1, /* const c10::intrusive_ptr<c10d::Backend>*: Gloo's and NCCL's groups */
   FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP = 2, /* const c10::intrusive_ptr<c10d::ProcessGroup>* */
   FSDP2_COMMUNICATOR_CALLBACKS = 3           /* const fsdp2_communicator* */
