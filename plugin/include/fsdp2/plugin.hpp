@@ -58,8 +58,9 @@ class Configuration {
 /// The ranks of an engine, and how they talk to each other.
 class Ranks {
  public:
-  /// Those that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name (torchrun sets them). `backend`: "gloo", "nccl", or
-  /// "" = by the device of the parameters. FSDP2_INVALID_ARGUMENT names a missing variable.
+  /// Those that torchrun, mpirun or srun started, by the environment variables that they set (launch_environment.hpp).
+  /// `backend`: "gloo", "nccl", or "" = by the device of the parameters. FSDP2_INVALID_ARGUMENT names variables that are
+  /// missing, wrong or contradict one another.
   Ranks(std::string backend = "") : backend_(std::move(backend)) {}  // NOLINT(*-explicit-*)
   Ranks(const char* backend) : backend_(backend) {}                  // NOLINT(*-explicit-*)
 
@@ -367,7 +368,6 @@ class Plugin {
     return text;
   }
 
-<<<<<<< HEAD
   /// Shards the module in place. On a fault before anything is cut (all but running out of memory) the module is as it
   /// was. [trainer, collective]
   [[nodiscard]] Engine shard(torch::jit::Module& module, const Configuration& config, const Ranks& ranks = {}) const {
@@ -379,17 +379,6 @@ class Plugin {
     fsdp2_engine* engine = nullptr;
     library_->check(api().shard(&args, &engine));
     return Engine(library_, engine);
-=======
-  /// Shards the module in place among the ranks that torchrun, mpirun or srun started, by the environment variables that
-  /// they set (launch_environment.hpp). `backend`: "gloo", "nccl", or "" = by the device of the parameters. On a fault
-  /// before anything is cut (all but running out of memory) the module is as it was. FSDP2_INVALID_ARGUMENT names
-  /// variables that are missing, wrong or contradict one another.
-  /// [trainer, collective]
-  [[nodiscard]] Engine shard(torch::jit::Module& module, const Configuration& config,
-                             const std::string& backend = "") const {
-    return shard_with(module, config, FSDP2_COMMUNICATOR_ENVIRONMENT, nullptr,
-                      backend.empty() ? nullptr : backend.c_str());
->>>>>>> 8af0afb (Comments of the environment communicator name the launchers)
   }
 
   /// For a host that writes its forward in C++: shards tensors in place, as `model->named_parameters().pairs()` gives
