@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <utility>
 
@@ -18,13 +19,28 @@ Timeout timeout_from_seconds(double seconds) {
   return Timeout(static_cast<int64_t>(std::ceil(std::fmin(seconds, kLongest) * 1000)));
 }
 
-std::shared_ptr<Communicator> C10dCommunicator::from_backend(c10::intrusive_ptr<c10d::Backend> backend,
-                                                             Timeout timeout) {
+namespace {
+
+/// Ranks make their communicators in one order, so the number is the same on each.
+std::string next_group_name() {
+  static std::atomic<int64_t> groups{0};
+  return std::to_string(groups++);
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> C10dCommunicator::from_backend(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout,
+                                                             c10::intrusive_ptr<c10d::Store> store) {
   if (!backend) throw Error(ErrorCode::kInvalidArgument, "the communicator is null: no c10d::Backend was given");
+  FailureReports reports(std::move(store), next_group_name(), backend->getRank(), backend->getSize());
+  std::shared_ptr<C10dCommunicator> communicator;
   if (backend->getBackendName() == GlooCommunicator::kBackendName) {
-    return std::make_shared<GlooCommunicator>(std::move(backend), timeout);
+    communicator = std::make_shared<GlooCommunicator>(std::move(backend), timeout);
+  } else {
+    communicator.reset(new C10dCommunicator(std::move(backend), timeout));
   }
-  return std::shared_ptr<Communicator>(new C10dCommunicator(std::move(backend), timeout));
+  communicator->reports_ = std::move(reports);
+  return communicator;
 }
 
 std::shared_ptr<Communicator> C10dCommunicator::from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
@@ -38,7 +54,7 @@ std::shared_ptr<Communicator> C10dCommunicator::from_process_group(const c10::in
                                                  c10::DeviceTypeName(device, true) +
                                                  " tensors: " + exception_text(error));
   }
-  auto communicator = from_backend(std::move(backend), timeout);
+  auto communicator = from_backend(std::move(backend), timeout, group->getStore());
   static_cast<C10dCommunicator&>(*communicator).owner_ = group;
   return communicator;
 }
@@ -51,6 +67,9 @@ int64_t C10dCommunicator::rank() const {
 }
 int64_t C10dCommunicator::size() const {
   return backend_->getSize();
+}
+std::string C10dCommunicator::whereabouts(const std::string& own) noexcept {
+  return reports_ ? reports_->exchange(own) : "";
 }
 std::string C10dCommunicator::name() const {
   return backend_->getBackendName();

@@ -7,9 +7,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "plugin/engine/communicator.hpp"
+#include "plugin/engine/failure_reports.hpp"
 
 namespace c10d {
 class ProcessGroup;
@@ -25,8 +27,10 @@ Timeout timeout_from_seconds(double seconds);
 
 class C10dCommunicator : public Communicator {
  public:
-  /// Keeps a reference to the group. Throws Error (kInvalidArgument) for null. No communication.
-  static std::shared_ptr<Communicator> from_backend(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout);
+  /// Keeps a reference to the group. Throws Error (kInvalidArgument) for null. No communication. `store`: through which
+  /// its ranks have met, where it is known.
+  static std::shared_ptr<Communicator> from_backend(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout,
+                                                    c10::intrusive_ptr<c10d::Store> store = {});
   /// The group's backend for tensors on `device`; kInvalidArgument when it has none. Keeps the group alive.
   static std::shared_ptr<Communicator> from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                                           c10::DeviceType device, Timeout timeout);
@@ -35,6 +39,7 @@ class C10dCommunicator : public Communicator {
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] std::string name() const override;
   void announce(std::string_view /*purpose*/) override {}
+  [[nodiscard]] std::string whereabouts(const std::string& own) noexcept override;
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
   std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
   std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;
@@ -53,6 +58,7 @@ class C10dCommunicator : public Communicator {
   // NOLINTEND(*-non-private-member-variables-in-classes)
 
  private:
+  std::optional<FailureReports> reports_;
   c10::intrusive_ptr<torch::CustomClassHolder> owner_;  // the process group that the backend came from, kept alive
 };
 

@@ -103,7 +103,8 @@ c10::intrusive_ptr<c10d::Store> group_store(const LaunchEnvironment& env, Timeou
   return own;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const LaunchEnvironment& env, Timeout timeout) {
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& env,
+                                             Timeout timeout) {
   using Gloo = c10d::ProcessGroupGloo;
   const auto limit = timeout > Timeout::zero() ? timeout : Timeout(kBackendDefaultTimeout);
   auto options = Gloo::Options::create(limit);
@@ -113,16 +114,17 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const LaunchEnvironment& env, Timeou
   } else {
     options = Gloo::Options::create_default(limit);  // GLOO_SOCKET_IFNAME, else the address of the machine's name
   }
-  return c10::make_intrusive<Gloo>(group_store(env, timeout), env.rank, env.world_size, options);
+  return c10::make_intrusive<Gloo>(store, env.rank, env.world_size, options);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const LaunchEnvironment& env,
+c10::intrusive_ptr<c10d::Backend> make_nccl([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
+                                            [[maybe_unused]] const LaunchEnvironment& env,
                                             [[maybe_unused]] c10::Device device, [[maybe_unused]] Timeout timeout) {
 #ifdef USE_C10D_NCCL
   using Nccl = c10d::ProcessGroupNCCL;
   auto options = Nccl::Options::create();
   if (timeout > Timeout::zero()) options->timeout = timeout;
-  auto backend = c10::make_intrusive<Nccl>(group_store(env, timeout), env.rank, env.world_size, options);
+  auto backend = c10::make_intrusive<Nccl>(store, env.rank, env.world_size, options);
   backend->setBoundDeviceId(device);
   return backend;
 #else
@@ -159,8 +161,9 @@ std::shared_ptr<Communicator> communicator_from_environment(const std::string& b
   }
   const LaunchEnvironment env = read_environment();
   try {
-    auto group = chosen == "gloo" ? make_gloo(env, timeout) : make_nccl(env, device, timeout);
-    return C10dCommunicator::from_backend(std::move(group), timeout);
+    auto store = group_store(env, timeout);
+    auto group = chosen == "gloo" ? make_gloo(store, env, timeout) : make_nccl(store, env, device, timeout);
+    return C10dCommunicator::from_backend(std::move(group), timeout, std::move(store));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCommunication) throw;
     throw did_not_meet(env, error.what());

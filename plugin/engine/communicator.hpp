@@ -33,6 +33,10 @@ class Communicator {
   /// collectives then time out instead of taking each other's data. Local.
   virtual void announce(std::string_view purpose) = 0;
 
+  /// After a collective has failed: tells the others that this rank was in `own`, and returns what they were in, "" where
+  /// that cannot be known. Not collective, does not throw.
+  [[nodiscard]] virtual std::string whereabouts(const std::string& /*own*/) noexcept { return ""; }
+
   /// output[r * input.numel() + i] = rank r's input[i]; any dtype. `input` may be the own part of `output`.
   virtual std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) = 0;
   /// output[i] = mean over ranks of input[rank() * output.numel() + i]; floating dtypes. `input` may be overwritten.

@@ -23,6 +23,11 @@ void MemoryPool::close() {
   keep_bytes_ = 0;
 }
 
+void MemoryPool::abandon() {
+  std::lock_guard lock(mutex_);
+  abandoned_ = true;
+}
+
 c10::DataPtr MemoryPool::allocate(size_t bytes) {
   if (!device_.is_cpu()) {
     const c10::DeviceGuard guard(device_);  // LibTorch's allocators take the current device
@@ -51,6 +56,7 @@ void MemoryPool::give_back(void* context) {
 
 void MemoryPool::keep_or_free(void* data, size_t bytes) {
   std::lock_guard lock(mutex_);
+  if (abandoned_) return;
   if (unused_bytes_ + bytes > keep_bytes_) {
     c10::free_cpu(data);
     return;

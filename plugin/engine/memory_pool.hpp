@@ -26,6 +26,10 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   /// Frees what is unused and keeps nothing from now on.
   void close();
 
+  /// From now on what comes back is neither used again nor freed: a collective has failed, and a transport of the host's
+  /// may still write where it was told to.
+  void abandon();
+
  private:
   struct Block;
   static void give_back(void* context);
@@ -36,6 +40,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::mutex mutex_;
   std::multimap<size_t, void*> unused_;
   size_t unused_bytes_ = 0;
+  bool abandoned_ = false;
 };
 
 }  // namespace fsdp2

@@ -68,7 +68,13 @@ void Unit::communicate(c10::function_ref<void()> collective) const {
     ErrorDetails details = e.details();
     details.module = path_;
     details.rank = runtime_->communicator->rank();
-    throw Error(e.code(), title() + ": " + e.what(), std::move(details));
+    std::string text = title() + ": " + e.what();
+    if (e.code() == ErrorCode::kCommunication) {
+      runtime_->pool->abandon();
+      const std::string others = runtime_->communicator->whereabouts(title());
+      if (!others.empty()) text += " (meanwhile " + others + ")";
+    }
+    throw Error(e.code(), text, std::move(details));
   }
 }
 

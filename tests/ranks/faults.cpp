@@ -188,6 +188,22 @@ RANK_CASE(Faults, ranks_in_different_units) {
   const std::string text = text_of_fault([&] { unit.forward({odd_input(0, 0)}); });
   EXPECT_NE(text.find("unit `" + own + "`"), std::string::npos) << text;
   EXPECT_NE(text.find("rank " + std::to_string(context.rank())), std::string::npos) << text;
+  const std::string other = context.rank() == 0 ? "rank 1 was in unit `b`" : "rank 0 was in unit `a`";
+  EXPECT_NE(text.find(other), std::string::npos) << text;
+}
+
+/// A validation that only one rank runs: an error after the time, which says where the others are.
+RANK_CASE_ON(Faults, a_forward_on_one_rank_only, 2, 4) {
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}), context.new_communicator(1));
+  if (context.rank() == 0) {
+    const std::string text = text_of_fault([&] { module.forward({odd_input(0, 0)}); });
+    EXPECT_NE(text.find("rank 0: all_gather of "), std::string::npos) << text;
+    for (int64_t rank = 1; rank < context.world(); ++rank) {
+      EXPECT_NE(text.find("rank " + std::to_string(rank) + " in no collective of this engine"), std::string::npos) << text;
+    }
+  }
+  context.barrier();
 }
 
 /// Sizes differ where the ranks meet: Gloo's own thread must not end the process.

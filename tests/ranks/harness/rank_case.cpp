@@ -28,7 +28,7 @@ std::shared_ptr<Communicator> connect_by_gloo(RankContext& context, const std::s
   options->timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
   auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(context.rank()),
                                                            static_cast<int>(context.world()), options);
-  return C10dCommunicator::from_backend(group, timeout_from_seconds(timeout_s));
+  return C10dCommunicator::from_backend(group, timeout_from_seconds(timeout_s), store);
 }
 
 std::shared_ptr<RecordingCommunicator> RankContext::new_communicator(double timeout_s) {

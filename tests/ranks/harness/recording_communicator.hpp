@@ -25,6 +25,7 @@ class RecordingCommunicator final : public Communicator {
   [[nodiscard]] std::string name() const override { return inner_->name(); }
 
   void announce(std::string_view purpose) override { inner_->announce(purpose); }
+  [[nodiscard]] std::string whereabouts(const std::string& own) noexcept override { return inner_->whereabouts(own); }
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override {
     note(Collective::kAllGather, output);
     return inner_->all_gather(output, input);
