@@ -43,6 +43,9 @@ class ShardedModule final : public Engine {
   /// today's parameters and buffers. Rank 0 reads and writes files, and holds one full parameter at a time. The target
   /// appears when it is whole. Throws Error on every rank where one fails. Collective.
   void export_to(const std::string& source, const std::string& target);
+  /// Takes parameters and buffers from a TorchScript file of the same model, each rank its own parts; optimizer state
+  /// and gradients stay. Nothing is changed where a rank has a fault, which is then one on every rank. Collective.
+  void load_from(const std::string& source);
 
  private:
   using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;

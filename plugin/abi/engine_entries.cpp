@@ -31,6 +31,14 @@ fsdp2_statistics to_c(const Statistics& s) {
   return c;
 }
 
+ShardedModule& scripted(const fsdp2_engine* engine, const char* call) {
+  auto* module = dynamic_cast<ShardedModule*>(&engine_of(engine));
+  if (module != nullptr) return *module;
+  throw Error(ErrorCode::kFailedPrecondition,
+              std::string(call) + " is for scripted modules; copy tensors of a host between engine_gather() and " +
+                  "engine_release_gathered()");
+}
+
 }  // namespace
 
 fsdp2_status* engine_detach(fsdp2_engine* engine) noexcept {
@@ -77,14 +85,16 @@ fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) 
 
 fsdp2_status* engine_export(fsdp2_engine* engine, const char* source, const char* target) noexcept {
   return guard([&] {
-    auto* module = dynamic_cast<ShardedModule*>(&engine_of(engine));
     const char* from = &require_argument(source, "source");
     const char* to = &require_argument(target, "target");
-    if (module == nullptr) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "engine_export() is for scripted modules; save tensors of a host with engine_gather()");
-    }
-    module->export_to(from, to);
+    scripted(engine, "engine_export()").export_to(from, to);
+  });
+}
+
+fsdp2_status* engine_load(fsdp2_engine* engine, const char* source) noexcept {
+  return guard([&] {
+    const char* from = &require_argument(source, "source");
+    scripted(engine, "engine_load()").load_from(from);
   });
 }
 

@@ -62,6 +62,7 @@ constexpr fsdp2_api kApi = {
     .engine_visit_geometry = &entries::engine_visit_geometry,
     .engine_gather_tensor = &entries::engine_gather_tensor,
     .engine_export = &entries::engine_export,
+    .engine_load = &entries::engine_load,
     .shard_tensors = &entries::shard_tensors,
     .engine_enter = &entries::engine_enter,
     .call_exit = &entries::call_exit,

@@ -14,6 +14,7 @@
 
 #include "plugin/engine/exception_text.hpp"
 #include "registry/error.hpp"
+#include "registry/nearest_name.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -41,6 +42,12 @@ c10::Storage storage_over(const std::shared_ptr<MappedFile>& file, size_t offset
   const auto release = [](void* context) { delete static_cast<std::shared_ptr<MappedFile>*>(context); };
   return {c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(file->data() + offset, owner, release, c10::kCPU),
           /*allocator=*/nullptr, /*resizable=*/false};
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
 }
 
 bool is_data(const std::string& record) {
@@ -107,6 +114,25 @@ void ModuleArchive::read_structure() {
   };
   for (const auto& parameter : module.named_parameters()) add(parameter.name, parameter.value);
   for (const auto& buffer : module.named_buffers()) add(buffer.name, buffer.value);
+}
+
+void ModuleArchive::require(const std::string& name, at::IntArrayRef shape) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, tensor] : tensors_) names.push_back(known);
+    const std::string nearest = nearest_name(name, names);
+    throw Error(ErrorCode::kInvalidArgument,
+                path() + " has no tensor `" + name + "`; it is the file of another model" +
+                    (nearest.empty() ? "" : " (nearest: `" + nearest + "`)"),
+                {.file = path(), .parameter = name, .nearest = nearest});
+  }
+  if (found->second.tensor.sizes() != shape) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "`" + name + "` is " + shape_text(shape) + ", but " + shape_text(found->second.tensor.sizes()) +
+                    " in " + path(),
+                {.file = path(), .parameter = name});
+  }
 }
 
 std::vector<std::string> ModuleArchive::records() const {

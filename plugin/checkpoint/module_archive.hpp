@@ -32,6 +32,8 @@ class ModuleArchive {
   /// Parameters, buffers and other tensor attributes by their full names; tied ones under each. Empty tensors have no
   /// record.
   [[nodiscard]] const std::map<std::string, TensorRecord>& tensors() const { return tensors_; }
+  /// Throws Error (kInvalidArgument), naming the tensor, where the file has none of that name and shape.
+  void require(const std::string& name, at::IntArrayRef shape) const;
   /// All of the file, in its order.
   [[nodiscard]] std::vector<std::string> records() const;
   /// The bytes of one record.

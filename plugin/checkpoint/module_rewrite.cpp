@@ -8,22 +8,10 @@
 #include <cstdio>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "registry/error.hpp"
-#include "registry/nearest_name.hpp"
 
 namespace fsdp2 {
-namespace {
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
-
-}  // namespace
-
 ModuleRewrite::ModuleRewrite(const std::string& source, std::string target)
     : archive_(source), target_(std::move(target)) {
   unfinished_ = target_ + "." + std::to_string(::getpid()) + ".unfinished";
@@ -45,28 +33,9 @@ ModuleRewrite::~ModuleRewrite() {
   if (!unfinished_.empty()) std::remove(unfinished_.c_str());
 }
 
-void ModuleRewrite::require(const std::string& name, at::IntArrayRef shape) const {
-  const auto found = archive_.tensors().find(name);
-  if (found == archive_.tensors().end()) {
-    std::vector<std::string> names;
-    for (const auto& [known, tensor] : archive_.tensors()) names.push_back(known);
-    const std::string nearest = nearest_name(name, names);
-    throw Error(ErrorCode::kInvalidArgument,
-                archive_.path() + " has no tensor `" + name + "`; it is the file of another model" +
-                    (nearest.empty() ? "" : " (nearest: `" + nearest + "`)"),
-                {.file = archive_.path(), .parameter = name, .nearest = nearest});
-  }
-  if (found->second.tensor.sizes() != shape) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "`" + name + "` is " + shape_text(shape) + ", but " + shape_text(found->second.tensor.sizes()) +
-                    " in " + archive_.path(),
-                {.file = archive_.path(), .parameter = name});
-  }
-}
-
 // Overlaid on the record's own bytes, since a tensor may be a part of its storage.
 void ModuleRewrite::replace(const std::string& name, const at::Tensor& tensor) {
-  require(name, tensor.sizes());
+  archive_.require(name, tensor.sizes());
   const at::NoGradGuard no_grad;
   const auto& [record, stored] = archive_.tensors().at(name);
   const auto bytes = stored.storage().nbytes();

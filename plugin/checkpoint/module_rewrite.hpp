@@ -27,9 +27,9 @@ class ModuleRewrite {
   ModuleRewrite(const ModuleRewrite&) = delete;
   ModuleRewrite& operator=(const ModuleRewrite&) = delete;
 
-  /// Throws Error (kInvalidArgument), naming the tensor, where the file has none of that name and shape.
-  void require(const std::string& name, at::IntArrayRef shape) const;
-  /// Writes the tensor in the place of the file's; converted to the file's dtype. Each once.
+  /// As ModuleArchive::require, of the source.
+  void require(const std::string& name, at::IntArrayRef shape) const { archive_.require(name, shape); }
+  /// Writes the tensor in the place of the file's, in the file's dtype. A tied one once, whatever its name.
   void replace(const std::string& name, const at::Tensor& tensor);
   /// Copies all other records and puts the file in its place. Throws Error (kInvalidArgument) where a write failed.
   void finish();

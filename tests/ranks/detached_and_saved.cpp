@@ -124,6 +124,12 @@ void export_while_sharded(RankContext& context, const std::string& model, const 
     if (step == 1) sharded->export_to(source, target);  // training goes on
   }
   sharded->export_to(source, target);
+  // Back to the file's weights, and to those of the export.
+  for (const std::string& file : {source, target}) {
+    context.barrier();
+    sharded->load_from(file);
+    expect_shards_equal(*sharded, named_parameters(jit::load(file)), 0);
+  }
   sharded->detach();
   if (context.rank() != 0) return;
   auto exported = jit::load(target);
@@ -177,6 +183,21 @@ RANK_CASE(DetachedAndSaved, an_export_that_cannot_be_is_a_fault_on_every_rank) {
   expect(fault(good, "/dev/full/x"), "cannot write");
   EXPECT_FALSE(std::filesystem::exists(target));
   EXPECT_EQ(fault(good, target), "no fault");
+  const auto load_fault = [&](const std::string& file) -> std::string {
+    try {
+      sharded->load_from(file);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no fault";
+  };
+  const at::Tensor before = sharded->parameters().front().tensor.detach().view(-1).clone();
+  EXPECT_NE(load_fault(context.model_path("lm")).find("it is the file of another model"), std::string::npos);
+  const std::string text = load_fault(context.rank() == 1 ? "/nowhere" : good);
+  EXPECT_NE(text.find(context.rank() == 1 ? "/nowhere: No such file" : "rank 1 could not load the weights"),
+            std::string::npos)
+      << text;
+  EXPECT_TRUE(at::equal(before, sharded->parameters().front().tensor.detach().view(-1)));
   sharded->begin_local_use();
   EXPECT_NE(fault(good, target).find("export while the parameters are gathered"), std::string::npos);
   sharded->end_local_use(false);

@@ -119,8 +119,8 @@ typedef struct fsdp2_config_args {
  * read another class's memory. */
 typedef int32_t fsdp2_communicator_kind;
 enum {
-  FSDP2_COMMUNICATOR_ENVIRONMENT = 0,  /* null: made from what the launcher set, see launch_environment.hpp */
-  FSDP2_COMMUNICATOR_C10D_BACKEND = 1, /* const c10::intrusive_ptr<c10d::Backend>*: Gloo's and NCCL's groups */
+  FSDP2_COMMUNICATOR_ENVIRONMENT = 0,        /* null: made from what the launcher set, see launch_environment.hpp */
+  FSDP2_COMMUNICATOR_C10D_BACKEND = 1,       /* const c10::intrusive_ptr<c10d::Backend>*: Gloo's and NCCL's groups */
   FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP = 2, /* const c10::intrusive_ptr<c10d::ProcessGroup>* */
   FSDP2_COMMUNICATOR_CALLBACKS = 3           /* const fsdp2_communicator* */
 };
@@ -336,6 +336,10 @@ typedef struct fsdp2_api {
    * one full parameter in memory at a time; `target` appears when it is whole. A fault is one on every rank.
    * [trainer, collective] */
   fsdp2_status* (*engine_export)(fsdp2_engine* engine, const char* source, const char* target);
+  /* Takes parameters and buffers from a TorchScript file of the same model, each rank its own parts; optimizer state
+   * and gradients stay. Nothing is changed where a rank has a fault, which is then one on every rank. [trainer,
+   * collective] */
+  fsdp2_status* (*engine_load)(fsdp2_engine* engine, const char* source);
 
   /* ---- hosts that write their forward in C++ ---- */
 

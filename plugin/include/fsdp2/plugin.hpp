@@ -59,8 +59,8 @@ class Configuration {
 class Ranks {
  public:
   /// Those that torchrun, mpirun or srun started, by the environment variables that they set (launch_environment.hpp).
-  /// `backend`: "gloo", "nccl", or "" = by the device of the parameters. FSDP2_INVALID_ARGUMENT names variables that are
-  /// missing, wrong or contradict one another.
+  /// `backend`: "gloo", "nccl", or "" = by the device of the parameters. FSDP2_INVALID_ARGUMENT names variables that
+  /// are missing, wrong or contradict one another.
   Ranks(std::string backend = "") : backend_(std::move(backend)) {}  // NOLINT(*-explicit-*)
   Ranks(const char* backend) : backend_(backend) {}                  // NOLINT(*-explicit-*)
 
@@ -272,6 +272,9 @@ class Engine {
   void export_module(const std::string& source, const std::string& target) {
     check(api().engine_export(engine_.get(), source.c_str(), target.c_str()));
   }
+  /// Takes parameters and buffers from a TorchScript file of the same model, each rank its own parts; optimizer state
+  /// and gradients stay. Nothing is changed where a rank has a fault. [trainer, collective]
+  void load_weights(const std::string& source) { check(api().engine_load(engine_.get(), source.c_str())); }
 
   /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
   /// tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through. Calls

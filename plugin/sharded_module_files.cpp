@@ -1,0 +1,115 @@
+// A sharded module and TorchScript files: today's weights into a plain file, and a file's weights into the shards,
+// while the module stays sharded.
+#include <ATen/core/grad_mode.h>
+
+#include <memory>
+#include <optional>
+
+#include "plugin/checkpoint/module_archive.hpp"
+#include "plugin/checkpoint/module_rewrite.hpp"
+#include "plugin/engine/rank_values.hpp"
+#include "plugin/sharded_module.hpp"
+#include "registry/error.hpp"
+
+namespace fsdp2 {
+namespace {
+
+/// A fault of one rank is one of all.
+class TogetherOrNot {
+ public:
+  TogetherOrNot(Communicator& communicator, c10::Device device, std::string what)
+      : communicator_(communicator), device_(device), what_(std::move(what)) {}
+
+  /// Does nothing after a fault; what `action` throws is kept for agree().
+  template <typename Action>
+  void run(const Action& action) {
+    if (fault_) return;
+    try {
+      action();
+    } catch (const Error& error) {
+      fault_ = error;
+    } catch (const std::exception& error) {
+      fault_ = Error(ErrorCode::kInternal, error.what());
+    }
+  }
+  /// Throws on every rank where one has a fault: its own there, elsewhere one that names the rank. Collective.
+  void agree() {
+    if (communicator_.size() > 1) {
+      communicator_.announce(what_);
+      const auto faults = all_gather_values<int64_t>(communicator_, {fault_ ? 1 : 0}, device_);
+      for (size_t rank = 0; rank < faults.size() && !fault_; ++rank) {
+        if (faults[rank] == 0) continue;
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "rank " + std::to_string(rank) + " could not " + what_ + "; its own error says why",
+                    {.rank = static_cast<int64_t>(rank)});
+      }
+    }
+    if (fault_) throw Error(*fault_);
+  }
+
+ private:
+  Communicator& communicator_;
+  c10::Device device_;
+  std::string what_;
+  std::optional<Error> fault_;
+};
+
+c10::Device device_of(const std::vector<ShardGeometry>& parts) {
+  return parts.empty() ? c10::Device(c10::kCPU) : parts.front().shard.device();
+}
+
+bool has_elements(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0;
+}
+
+}  // namespace
+
+void ShardedModule::export_to(const std::string& source, const std::string& target) {
+  require_rest("export");
+  const std::vector<ShardGeometry> parts = geometry();
+  TogetherOrNot ranks(communicator(), device_of(parts), "export the module");
+  std::unique_ptr<ModuleRewrite> rewrite;  // on rank 0
+  if (communicator().rank() == 0) {
+    ranks.run([&] {
+      rewrite = std::make_unique<ModuleRewrite>(source, target);
+      for (const ShardGeometry& part : parts) rewrite->require(part.name, part.shape);
+      for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
+        if (has_elements(buffer.value)) rewrite->replace(buffer.name, buffer.value);
+      }
+    });
+  }
+  ranks.agree();
+  for (const ShardGeometry& part : parts) {
+    const at::Tensor full = gather_tensor(part.name, part.shard, /*only_rank=*/0);
+    if (rewrite && has_elements(full)) ranks.run([&] { rewrite->replace(part.name, full); });
+  }
+  if (rewrite) ranks.run([&] { rewrite->finish(); });
+  ranks.agree();
+}
+
+void ShardedModule::load_from(const std::string& source) {
+  require_rest("load");
+  const std::vector<ShardGeometry> parts = geometry();
+  TogetherOrNot ranks(communicator(), device_of(parts), "load the weights");
+  std::unique_ptr<ModuleArchive> archive;
+  ranks.run([&] {
+    archive = std::make_unique<ModuleArchive>(source);
+    for (const ShardGeometry& part : parts) archive->require(part.name, part.shape);
+    for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
+      if (has_elements(buffer.value)) archive->require(buffer.name, buffer.value.sizes());
+    }
+  });
+  ranks.agree();
+  const at::NoGradGuard no_grad;
+  for (const ShardGeometry& part : parts) {
+    if (!has_elements(part.shard)) continue;
+    const at::Tensor whole = archive->tensors().at(part.name).tensor.reshape({-1});
+    part.shard.view({-1}).copy_(whole.slice(0, part.range.begin, part.range.end));
+  }
+  for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
+    if (has_elements(buffer.value)) buffer.value.copy_(archive->tensors().at(buffer.name).tensor);
+  }
+  mark_written();
+}
+
+}  // namespace fsdp2
