@@ -24,7 +24,7 @@ void check_tensor(const NamedTensor& parameter, const at::Tensor& first) {
     refuse(name, "is not a dense tensor with memory");
   if (!tensor.is_contiguous()) refuse(name, "is not contiguous; replace it by its .contiguous()");
   if (tensor.dim() == 0) refuse(name, "has no dimensions; give it the shape [1]");
-  if (tensor.is_view()) refuse(name, "is a view of another tensor");
+  if (tensor.is_view()) refuse(name, "is a view of another tensor; replace it by its .clone()");
   if (tensor.device() != first.device()) {
     refuse(name, "is on " + tensor.device().str() + ", others on " + first.device().str());
   }

@@ -2,6 +2,7 @@
 // and the check that finds a host that changes gradients by itself.
 #include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/nn/utils/clip_grad.h>
 
 #include <cmath>
@@ -18,6 +19,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The unsharded model after one backward over all ranks' batches.
 torch::jit::Module after_backward(const RankContext& context) {
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   auto module = load(context, kModel.file);
   for (int64_t rank = 0; rank < context.world(); ++rank) {
     (next_token_loss(module, 0, rank) / static_cast<double>(context.world())).backward();
@@ -47,6 +49,7 @@ struct Sharded {
 };
 
 Sharded sharded_after_backward(RankContext& context, const std::string& strategy, int64_t check_steps = 0) {
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);  // no time for passes that are tested elsewhere
   Sharding sharding = by_layer(kModel, strategy);
   sharding.check_steps = check_steps;
   Sharded result{load(context, kModel.file), nullptr};
@@ -71,7 +74,7 @@ RANK_CASE_ON(GradientCalls, norms_are_those_of_the_whole, 1, 2, 4) {
   }
 }
 
-RANK_CASE_ON(GradientCalls, clipping_is_that_of_the_whole, 2, 4) {
+RANK_CASE(GradientCalls, clipping_is_that_of_the_whole) {
   for (const double p : {2.0, kInfinity}) {
     const auto plain = after_backward(context);
     const double wanted = torch::nn::utils::clip_grad_norm_(distinct(plain), 0.01, p);
@@ -89,7 +92,7 @@ RANK_CASE_ON(GradientCalls, clipping_is_that_of_the_whole, 2, 4) {
   for (const at::Tensor& shard : tensors_of(*sharded.engine)) EXPECT_FALSE(shard.grad().defined());
 }
 
-RANK_CASE_ON(GradientCalls, unscaling_finds_infinity_of_any_rank, 2, 4) {
+RANK_CASE(GradientCalls, unscaling_finds_infinity_of_any_rank) {
   const auto plain = after_backward(context);
   const Sharded sharded = sharded_after_backward(context, "full_shard");
   for (const at::Tensor& shard : tensors_of(*sharded.engine)) shard.mutable_grad().mul_(1024);
@@ -129,12 +132,13 @@ RANK_CASE_ON(GradientCalls, whole_tensors_from_shards, 1, 2, 4) {
       elements += part.shard.numel();
     }
     EXPECT_GT(elements, 0);
+    const std::string known = sharded.engine->geometry().front().name;
     try {
-      sharded.engine->gather_tensor("tok.wieght", at::zeros({1}), -1);
+      sharded.engine->gather_tensor(known + "s", at::zeros({1}), -1);
       ADD_FAILURE() << "an unknown name was taken";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-      EXPECT_FALSE(error.details().nearest.empty()) << error.what();
+      EXPECT_EQ(error.details().nearest, known) << error.what();
     }
   }
 }
@@ -169,7 +173,7 @@ void expect_found(const std::function<void()>& act, const std::string& what) {
   }
 }
 
-RANK_CASE_ON(StepCheck, a_host_that_averages_gradients_is_told_at_the_next_forward, 2, 4) {
+RANK_CASE(StepCheck, a_host_that_averages_gradients_is_told_at_the_next_forward) {
   for (const char* strategy : {"full_shard", "shard_grad_op"}) {
     SCOPED_TRACE(strategy);
     Sharded sharded = sharded_after_backward(context, strategy, 2);
@@ -199,6 +203,7 @@ RANK_CASE(StepCheck, shards_that_change_before_the_step_are_found_by_the_call) {
 }
 
 RANK_CASE(StepCheck, a_usual_loop_passes) {
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   Sharded sharded = sharded_after_backward(context, "full_shard", 3);
   const auto optimizer = make_optimizer(Optimizer::kAdamW, tensors_of(*sharded.engine), 0.01);
   for (int64_t step = 1; step < 6; ++step) {
