@@ -3,8 +3,9 @@
     python3 tests/abi/abi_document.py            compares the stored text; ends with the difference where there is one
     python3 tests/abi/abi_document.py --write    makes it anew
 
-Within one ABI version structs grow at their end and enums get new values: --write refuses to change or drop a line of an
-earlier one, unless FSDP2_ABI_MAJOR or FSDP2_ABI_MINOR has changed with it. (What no one has used yet: delete docs/abi.md first.)
+Within one ABI version structs grow at their end and enums get new values: --write refuses to change or drop a line of the
+stored text, unless FSDP2_ABI_MAJOR or FSDP2_ABI_MINOR has changed with it. (Where no one has used it yet: delete docs/abi.md
+first.)
 """
 import argparse
 import difflib
@@ -155,11 +156,14 @@ def main():
     stored = DOCUMENT.read_text() if DOCUMENT.exists() else ""
     new = document(args.compiler)
     if not args.write:
-        difference = list(difflib.unified_diff(stored.splitlines(), new.splitlines(), "docs/abi.md", "plugin.h", lineterm=""))
-        sys.exit("\n".join([*difference, f"docs/abi.md is not what plugin.h is. Make it anew: {COMMAND}"]) if difference else 0)
+        difference = list(difflib.unified_diff(stored.splitlines(), new.splitlines(), "docs/abi.md", "plugin.h",
+                                               lineterm=""))
+        if difference:
+            sys.exit("\n".join([*difference, f"docs/abi.md is not what plugin.h is. Make it anew: {COMMAND}"]))
+        return
     broken = broken_lines(stored, new) if stored else []
     if broken:
-        sys.exit("\n".join(["Hosts that were built before would read wrong fields; raise FSDP2_ABI_MINOR, or keep:", *broken]))
+        sys.exit("\n".join(["Hosts built before would read wrong fields; raise FSDP2_ABI_MINOR, or keep:", *broken]))
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(new)
     print(f"{DOCUMENT.relative_to(ROOT)} is what plugin.h is")

@@ -1,4 +1,4 @@
-"""Ranks that each launcher starts meet by the variables that it sets: the wheel's torchrun, Debian's mpirun, and srun's set."""
+"""Ranks meet by the variables that their launcher sets: the wheel's torchrun, Debian's mpirun, and those of srun."""
 import os
 import subprocess
 import unittest
@@ -28,8 +28,8 @@ class Launchers(unittest.TestCase):
         """In each way to keep the store: a rank leaves once all have met, and both meet again."""
         for keeper, changes in (("the agent", {}), ("rank 0", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})):
             with self.subTest(keeper):
-                printed = self.run_ranks(TORCHRUN, "--no-python", "--standalone", "--max-restarts", "1", "--nproc-per-node", "2",
-                                         ranks=2, arguments=["restart"], **changes)
+                printed = self.run_ranks(TORCHRUN, "--no-python", "--standalone", "--max-restarts", "1",
+                                         "--nproc-per-node", "2", ranks=2, arguments=["restart"], **changes)
                 self.assertEqual(printed, [f"rank 0 of 2, attempt 1, {keeper} keeps the store",
                                            "rank 1 of 2, attempt 0, leaves",
                                            f"rank 1 of 2, attempt 1, {keeper} keeps the store"])

@@ -2,19 +2,20 @@
 // plugin reads them here where it makes a group; a host that makes its own can do the same. C++17 and later, free of
 // LibTorch.
 //
-//   launcher           rank, number of ranks                          both on this machine
+//   launcher           rank, number of ranks                          the same on this machine
 //   torchrun           RANK, WORLD_SIZE (and TORCHELASTIC_RUN_ID)     LOCAL_RANK, LOCAL_WORLD_SIZE
 //   Open MPI           OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE     OMPI_COMM_WORLD_LOCAL_RANK, ..._LOCAL_SIZE
 //   MPICH, Intel MPI   PMI_RANK, PMI_SIZE                             MPI_LOCALRANKID, MPI_LOCALNRANKS
 //   Slurm's srun       SLURM_PROCID, SLURM_STEP_NUM_TASKS or _NTASKS  SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE
 //
 // - A launcher inside another one counts: torchrun before MPI, MPI before Slurm. A batch script of Slurm is no rank.
-// - RANK and WORLD_SIZE without torchrun are of a person: alone they are enough; beside MPI's or Slurm's they must be
-//   equal. So must Open MPI's and MPICH's.
+// - RANK and WORLD_SIZE without torchrun are set by hand. Alone they are enough; beside MPI's or Slurm's they must be
+//   equal. So must be Open MPI's and MPICH's.
 // - LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are taken where they are set, whoever launched.
 // - The address, else: 127.0.0.1 where all ranks are on one machine; the first host of SLURM_STEP_NODELIST,
-//   SLURM_NODELIST or SLURM_JOB_NODELIST, for MPI of the last one. The port, else: 20000 to 29999 by the job's id
-//   (SLURM_JOB_ID with SLURM_STEP_ID, MPI's PMIX_NAMESPACE), or 29500 where there is none. A world of one needs neither.
+//   SLURM_NODELIST or SLURM_JOB_NODELIST, for MPI of the last one.
+// - The port, else: 20000 to 29999 by the job's id (SLURM_JOB_ID with SLURM_STEP_ID, MPI's PMIX_NAMESPACE), or 29500
+//   where there is none; RANK and WORLD_SIZE set by hand want it set. A world of one needs neither.
 #ifndef FSDP2_LAUNCH_ENVIRONMENT_HPP
 #define FSDP2_LAUNCH_ENVIRONMENT_HPP
 
