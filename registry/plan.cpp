@@ -5,9 +5,12 @@
 namespace fsdp2 {
 namespace {
 
-int64_t part_bytes(const PlannedUnit& unit) {
+/// Bytes of a unit's gathered parts, where they are not the full parameters.
+int64_t copied_bytes(const Plan& plan, const PlannedUnit& unit) {
   int64_t bytes = 0;
-  for (const PlannedBuffer& buffer : unit.buffers) bytes += buffer.part * size_of(buffer.dtype);
+  for (const PlannedBuffer& buffer : unit.buffers) {
+    if (buffer.copied_out > 0) bytes += buffer.part * plan.mesh.shard * size_of(buffer.dtype);
+  }
   return bytes;
 }
 
@@ -28,12 +31,23 @@ bool reduces(const Plan& plan) {
 }
 
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit) {
-  return part_bytes(unit) * plan.mesh.shard;
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : unit.buffers) {
+    const int64_t whole = buffer.copied_out > 0 ? buffer.copied_out : buffer.part * plan.mesh.shard;
+    bytes += whole * size_of(buffer.dtype);
+  }
+  return bytes;
+}
+
+int64_t shard_bytes(const PlannedUnit& unit) {
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : unit.buffers) bytes += buffer.part * size_of(buffer.dtype);
+  return bytes;
 }
 
 int64_t shard_bytes(const Plan& plan) {
   int64_t bytes = 0;
-  for (const PlannedUnit& unit : plan.units) bytes += part_bytes(unit);
+  for (const PlannedUnit& unit : plan.units) bytes += shard_bytes(unit);
   return bytes;
 }
 
@@ -48,26 +62,39 @@ int64_t parameter_bytes(const Plan& plan) {
 int64_t peak_unsharded_bytes(const Plan& plan) {
   if (!gathers(plan)) return 0;
   int64_t kept = 0;
-  for (const PlannedUnit& unit : plan.units) {
-    if (!unit.reshard_after_forward) kept += unsharded_bytes(plan, unit);
+  std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    const PlannedUnit& unit = plan.units[u];
+    const int64_t own = unit.reshard_after_forward ? 0 : unsharded_bytes(plan, unit);
+    kept += own;
+    if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
   }
-  int64_t deepest = 0;
-  for (const PlannedUnit& innermost : plan.units) {
-    int64_t open = 0;
-    for (const PlannedUnit* unit = &innermost;; unit = &plan.units[*unit->parent]) {
-      if (unit->reshard_after_forward) open += unsharded_bytes(plan, *unit);
+  int64_t peak = 0;
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    int64_t bytes = kept + copied_bytes(plan, plan.units[u]);
+    // Of units that are kept, what lies inside comes after.
+    if (!plan.units[u].reshard_after_forward) bytes -= kept_inside[u];
+    for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
+      if (unit->reshard_after_forward) bytes += unsharded_bytes(plan, *unit);
       if (!unit->parent) break;
     }
-    deepest = std::max(deepest, open);
+    peak = std::max(peak, bytes);
   }
-  return kept + deepest;
+  return peak;
 }
 
 ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank) {
-  const int64_t part = unit.buffers[parameter.buffer].part;
   const int64_t count = numel(parameter.shape);
-  const int64_t first = shard_rank * part - parameter.offset;
-  return {std::clamp<int64_t>(first, 0, count), std::clamp<int64_t>(first + part, 0, count)};
+  const int64_t length = parameter.chunk ? parameter.chunk->size : unit.buffers[parameter.buffer].part;
+  const int64_t first = shard_rank * length - (parameter.chunk ? 0 : parameter.offset);
+  return {std::clamp<int64_t>(first, 0, count), std::clamp<int64_t>(first + length, 0, count)};
+}
+
+int64_t shard_offset(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank) {
+  if (parameter.chunk) return parameter.chunk->offset;
+  const int64_t part = unit.buffers[parameter.buffer].part;
+  const int64_t begin = parameter.offset + shard_range(unit, parameter, shard_rank).begin;
+  return std::clamp<int64_t>(begin - shard_rank * part, 0, part);
 }
 
 std::vector<int64_t> shard_shape(const PlannedParameter& parameter, ShardRange range) {

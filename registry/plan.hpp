@@ -19,22 +19,32 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
 };
 
+/// Of a parameter that is cut by itself, in dimension 0: its chunk lies at one place in every rank's part. Rank r owns
+/// elements [r * size, (r + 1) * size) of the parameter, as far as it has them; the rest of the chunk is padding.
+struct PlannedChunk {
+  int64_t offset = 0;  // elements from the start of the part
+  int64_t size = 0;    // elements
+  bool operator==(const PlannedChunk&) const = default;
+};
+
 struct PlannedParameter {
   std::string name;                  // full name from the root
   std::vector<std::string> aliases;  // the other names of a tied parameter
   std::vector<int64_t> shape;
-  size_t buffer = 0;   // index into PlannedUnit::buffers
-  int64_t offset = 0;  // elements from the start of that buffer
+  size_t buffer = 0;                       // index into PlannedUnit::buffers
+  int64_t offset = 0;                      // elements from the start of that buffer's full parameters
+  std::optional<PlannedChunk> chunk = {};  // unset where the layout cuts the buffer and not each parameter
   bool operator==(const PlannedParameter&) const = default;
 };
 
-/// One flat buffer of a unit. It is cut into mesh.shard parts of equal size; rank r of the shard dimension owns
-/// elements [r * part, (r + 1) * part).
+/// One flat buffer of a unit: mesh.shard parts of equal size, of which each rank of the shard dimension owns one. The
+/// parts one after the other are the full parameters, or are copied out to where these are.
 struct PlannedBuffer {
   DType dtype = DType::kFloat32;
   bool trainable = true;
-  int64_t part = 0;    // elements a rank
-  int64_t filled = 0;  // elements that are parameters; part * mesh.shard - filled is padding
+  int64_t part = 0;        // elements a rank
+  int64_t filled = 0;      // elements that are parameters; part * mesh.shard - filled is padding
+  int64_t copied_out = 0;  // elements of the full parameters' own memory; 0 where the gathered parts are that memory
   bool operator==(const PlannedBuffer&) const = default;
 };
 
@@ -50,7 +60,7 @@ struct PlannedUnit {
 
 struct Plan {
   std::string strategy;  // full name, "fsdp2.full_shard"
-  std::string layout;    // "ragged"
+  std::string layout;    // "ragged", "per_parameter"
   Mesh mesh;
   std::vector<PlannedUnit> units;  // bottom-up: children first, the root last
   std::vector<std::string> notes;  // remarks for a person, for example where a tied weight went
@@ -70,15 +80,17 @@ int64_t numel(const std::vector<int64_t>& shape);
 /// Bytes of one unit when it is whole (padding included).
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit);
 
-/// Bytes of parameters that one rank holds at rest (padding included).
+/// Bytes of parameters that one rank holds at rest (padding included): of one unit, of all.
+int64_t shard_bytes(const PlannedUnit& unit);
 int64_t shard_bytes(const Plan& plan);
 
 /// Bytes of all parameters, each once, without padding.
 int64_t parameter_bytes(const Plan& plan);
 
-/// The most bytes that gathered parameters take at once, beside the shards, while training without prefetch: for units
-/// that reshard after forward, the greatest sum over a unit and the units that enclose it, together with all units that
-/// do not reshard. 0 where nothing is gathered.
+/// The most bytes that gathered parameters take at once, beside the shards, while training without prefetch: when a
+/// unit has been gathered and not yet been copied out, that unit and its gathered parts, the units that enclose it, and
+/// the units that do not reshard after forward (those inside it come later if it is one of them). 0 where nothing is
+/// gathered.
 int64_t peak_unsharded_bytes(const Plan& plan);
 
 /// The part of a parameter that one rank owns, in elements of the flattened parameter: [begin, end).
@@ -88,6 +100,9 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank);
+
+/// Where that part begins, in elements of the rank's part of the buffer.
+int64_t shard_offset(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank);
 
 /// The shape under which a host sees that part: [rows, ...] where both ends fall between rows (dimension 0), else flat.
 std::vector<int64_t> shard_shape(const PlannedParameter& parameter, ShardRange range);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "registry/layout.hpp"
 #include "registry/plan.hpp"
-#include "registry/ragged_layout.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -38,13 +38,12 @@ std::string buffers_text(const PlannedUnit& unit) {
 }
 
 Row row_of(const Plan& plan, const PlannedUnit& unit) {
-  const int64_t whole = unsharded_bytes(plan, unit);
   return {unit.path.empty() ? "(root)" : unit.path,
           unit.class_name,
           std::to_string(unit.parameters.size()),
           buffers_text(unit),
-          bytes_text(whole),
-          bytes_text(whole / plan.mesh.shard),
+          bytes_text(unsharded_bytes(plan, unit)),
+          bytes_text(shard_bytes(unit)),
           std::to_string(padding_bytes(unit, plan.mesh.shard)),
           std::to_string(padding_bound(unit, plan.mesh.shard)),
           unit.reshard_after_forward ? "yes" : "no"};

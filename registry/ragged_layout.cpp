@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
+#include <vector>
+
+#include "registry/rounding.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -29,14 +33,6 @@ struct Buffer {
   int64_t end = 0;              // bytes up to the end of the last parameter
   int64_t part = 0;             // bytes
 };
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-int64_t divide_up(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
 
 void place(Buffer& buffer, int64_t alignment) {
   int64_t end = 0;
@@ -131,36 +127,35 @@ void tighten(std::vector<Buffer>& buffers, int64_t ranks) {
   for (Buffer& buffer : buffers) lay_out(buffer, ranks, kSettings.back());
 }
 
-std::vector<Buffer> group(std::span<const RaggedParameter> parameters) {
+std::vector<Buffer> group(std::span<const LayoutParameter> parameters) {
   std::vector<Buffer> buffers;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const RaggedParameter& parameter = parameters[i];
-    auto found = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
-      return buffer.dtype == parameter.dtype && buffer.trainable == parameter.trainable;
-    });
-    if (found == buffers.end()) {
-      buffers.push_back({parameter.dtype, parameter.trainable, {}, {}, 0, 0, 0});
-      found = buffers.end() - 1;
+  for (std::vector<size_t>& members : buffer_members(parameters)) {
+    const LayoutParameter& first = parameters[members.front()];
+    Buffer& buffer = buffers.emplace_back();
+    buffer.dtype = first.dtype;
+    buffer.trainable = first.trainable;
+    for (const size_t i : members) {
+      const std::vector<int64_t>& shape = parameters[i].shape;
+      Extent extent;
+      extent.size = numel(shape) * size_of(buffer.dtype);
+      const int64_t rows = shape.empty() ? 1 : shape.front();
+      extent.row = rows == 0 ? 0 : extent.size / rows;
+      buffer.extents.push_back(extent);
+      buffer.filled += extent.size;
     }
-    Extent extent;
-    extent.size = numel(parameter.shape) * size_of(parameter.dtype);
-    const int64_t rows = parameter.shape.empty() ? 1 : parameter.shape.front();
-    extent.row = rows == 0 ? 0 : extent.size / rows;
-    found->members.push_back(i);
-    found->extents.push_back(extent);
-    found->filled += extent.size;
+    buffer.members = std::move(members);
   }
   return buffers;
 }
 
 }  // namespace
 
-RaggedUnit ragged_layout(std::span<const RaggedParameter> parameters, int64_t ranks) {
+UnitLayout ragged_layout(std::span<const LayoutParameter> parameters, int64_t ranks) {
   std::vector<Buffer> buffers = group(parameters);
   for (Buffer& buffer : buffers) lay_out(buffer, ranks);
   tighten(buffers, ranks);
 
-  RaggedUnit unit;
+  UnitLayout unit;
   unit.places.resize(parameters.size());
   for (const Buffer& buffer : buffers) {
     const int64_t size = size_of(buffer.dtype);
@@ -172,15 +167,7 @@ RaggedUnit ragged_layout(std::span<const RaggedParameter> parameters, int64_t ra
   return unit;
 }
 
-int64_t padding_bytes(const PlannedUnit& unit, int64_t ranks) {
-  int64_t bytes = 0;
-  for (const PlannedBuffer& buffer : unit.buffers) {
-    bytes += (buffer.part * ranks - buffer.filled) * size_of(buffer.dtype);
-  }
-  return bytes;
-}
-
-int64_t padding_bound(const PlannedUnit& unit, int64_t ranks) {
+int64_t ragged_padding_bound(const PlannedUnit& unit, int64_t ranks) {
   int64_t filled = 0;
   for (const PlannedBuffer& buffer : unit.buffers) filled += buffer.filled * size_of(buffer.dtype);
   const auto parameters = static_cast<int64_t>(unit.parameters.size());

@@ -22,40 +22,17 @@
 // The search for the second rule skips from one row end to the next and stops after a fixed number of steps, so that a
 // plan for 16,384 ranks stays fast; a search that is stopped counts as one that found nothing.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "registry/dtype.hpp"
-#include "registry/plan.hpp"
+#include "registry/layout.hpp"
 
 namespace fsdp2 {
 
-struct RaggedParameter {
-  std::vector<int64_t> shape;
-  DType dtype = DType::kFloat32;
-  bool trainable = true;
-};
+UnitLayout ragged_layout(std::span<const LayoutParameter> parameters, int64_t ranks);
 
-struct RaggedPlace {
-  size_t buffer = 0;
-  int64_t offset = 0;  // elements
-  bool operator==(const RaggedPlace&) const = default;
-};
-
-struct RaggedUnit {
-  std::vector<PlannedBuffer> buffers;  // in the order in which their first parameters come
-  std::vector<RaggedPlace> places;     // one a parameter, in their order
-};
-
-RaggedUnit ragged_layout(std::span<const RaggedParameter> parameters, int64_t ranks);
-
-/// Bytes of a unit's buffers that are no parameter, over all ranks.
-int64_t padding_bytes(const PlannedUnit& unit, int64_t ranks);
-
-/// What that is held to: 1 % for units of at least 16 KiB a rank, unless their parameters are so small that aligning
-/// them to 16 bytes costs more; for smaller units 64 bytes a parameter and 64 a rank and buffer.
-int64_t padding_bound(const PlannedUnit& unit, int64_t ranks);
+/// 1 % for units of at least 16 KiB a rank, unless their parameters are so small that aligning them to 16 bytes costs
+/// more; for smaller units 64 bytes a parameter and 64 a rank and buffer.
+int64_t ragged_padding_bound(const PlannedUnit& unit, int64_t ranks);
 
 }  // namespace fsdp2

@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "registry/error.hpp"
-#include "registry/ragged_layout.hpp"
+#include "registry/layout.hpp"
 #include "registry/registry.hpp"
 
 namespace fsdp2 {
 namespace {
 
 /// The parameters of a unit, laid out in its buffers.
-PlannedUnit lay_out(const ModuleTree& tree, const SelectedUnit& selected, int64_t shard_ranks) {
-  std::vector<RaggedParameter> parameters;
+PlannedUnit plan_unit(const ModuleTree& tree, const SelectedUnit& selected, Layout kind, int64_t shard_ranks) {
+  std::vector<LayoutParameter> parameters;
   for (const size_t index : selected.parameters) {
     const TreeParameter& parameter = tree.parameters[index];
     if (parameter.shape.empty()) {
@@ -26,7 +26,7 @@ PlannedUnit lay_out(const ModuleTree& tree, const SelectedUnit& selected, int64_
     }
     parameters.push_back({parameter.shape, parameter.dtype, parameter.trainable});
   }
-  RaggedUnit layout = ragged_layout(parameters, shard_ranks);
+  UnitLayout layout = lay_out(kind, parameters, shard_ranks);
 
   PlannedUnit unit;
   unit.path = tree.modules[selected.module].path;
@@ -41,6 +41,7 @@ PlannedUnit lay_out(const ModuleTree& tree, const SelectedUnit& selected, int64_
     planned.shape = parameter.shape;
     planned.buffer = layout.places[i].buffer;
     planned.offset = layout.places[i].offset;
+    planned.chunk = layout.places[i].chunk;
     unit.parameters.push_back(std::move(planned));
   }
   return unit;
@@ -50,11 +51,12 @@ Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<co
                  const Fsdp2Options& options) {
   Plan plan;
   plan.strategy = strategy;
-  plan.layout = name_of(Layout::kRagged);
+  const Layout layout = layout_of(options);
+  plan.layout = name_of(layout);
   plan.mesh = mesh;
   plan.force_collectives = options.debug.force_collectives;
   plan.check_steps = options.debug.check_steps;
-  for (const SelectedUnit& unit : units) plan.units.push_back(lay_out(tree, unit, mesh.shard));
+  for (const SelectedUnit& unit : units) plan.units.push_back(plan_unit(tree, unit, layout, mesh.shard));
   return plan;
 }
 

@@ -43,6 +43,27 @@ TEST(Plan, PeakIsAUnitAndWhatEnclosesItAndWhatIsKept) {
   EXPECT_EQ(peak_unsharded_bytes(plan), 64 + 128 + 256);
 }
 
+/// Until they are copied out, a unit's gathered parts lie beside it: b 64 bytes, root 256 on their way to 260.
+TEST(Plan, PeakCountsWhatIsCopiedOut) {
+  Plan plan = nested(true);
+  plan.units[0].buffers[0].copied_out = 17;
+  plan.units[2].buffers[0].copied_out = 130;
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[0]), 68);
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[2]), 260);
+  EXPECT_EQ(shard_bytes(plan.units[2]), 64);
+  EXPECT_EQ(peak_unsharded_bytes(plan), (64 + 68) + 128 + 260);  // while b is gathered, inside of a and the root
+  plan.units[0].buffers[0].copied_out = 0;
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 260);  // while the root is, before the others
+  // A root that is kept is gathered before what is inside it, too.
+  plan.units[2].reshard_after_forward = false;
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 260);
+  // Kept units that do not lie inside the one that is gathered may all be there.
+  for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = false;
+  plan.units[0].parent = 2;
+  plan.units[1].buffers[0].copied_out = 33;
+  EXPECT_EQ(peak_unsharded_bytes(plan), 64 + (128 + 132) + 260);
+}
+
 TEST(Plan, NothingIsGatheredWhereEachRankHoldsAll) {
   Plan plan = nested(true);
   EXPECT_TRUE(gathers(plan));

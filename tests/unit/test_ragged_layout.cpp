@@ -10,9 +10,9 @@
 namespace fsdp2 {
 namespace {
 
-using Parameters = std::vector<RaggedParameter>;
+using Parameters = std::vector<LayoutParameter>;
 
-PlannedUnit as_unit(const Parameters& parameters, const RaggedUnit& layout) {
+PlannedUnit as_unit(const Parameters& parameters, const UnitLayout& layout) {
   PlannedUnit unit;
   unit.buffers = layout.buffers;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -23,12 +23,12 @@ PlannedUnit as_unit(const Parameters& parameters, const RaggedUnit& layout) {
 }
 
 /// Bytes of a row of dimension 0.
-int64_t row_bytes(const RaggedParameter& parameter) {
+int64_t row_bytes(const LayoutParameter& parameter) {
   return parameter.shape[0] == 0 ? 0 : numel(parameter.shape) / parameter.shape[0] * size_of(parameter.dtype);
 }
 
 /// Whether a cut at that byte is inside a row. Looks at every parameter.
-bool cuts_a_row(const Parameters& parameters, const RaggedUnit& layout, size_t buffer, int64_t cut) {
+bool cuts_a_row(const Parameters& parameters, const UnitLayout& layout, size_t buffer, int64_t cut) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (layout.places[i].buffer != buffer) continue;
     const int64_t begin = layout.places[i].offset * size_of(parameters[i].dtype);
@@ -39,7 +39,7 @@ bool cuts_a_row(const Parameters& parameters, const RaggedUnit& layout, size_t b
 }
 
 /// What must hold of every layout: alignment, no overlap, the order of the parameters, sizes that add up.
-void expect_sound(const Parameters& parameters, int64_t ranks, const RaggedUnit& layout) {
+void expect_sound(const Parameters& parameters, int64_t ranks, const UnitLayout& layout) {
   ASSERT_EQ(layout.places.size(), parameters.size());
   for (size_t b = 0; b < layout.buffers.size(); ++b) {
     const PlannedBuffer& buffer = layout.buffers[b];
@@ -65,22 +65,22 @@ void expect_sound(const Parameters& parameters, int64_t ranks, const RaggedUnit&
 
 int64_t filled_bytes(const Parameters& parameters) {
   int64_t bytes = 0;
-  for (const RaggedParameter& parameter : parameters) bytes += numel(parameter.shape) * size_of(parameter.dtype);
+  for (const LayoutParameter& parameter : parameters) bytes += numel(parameter.shape) * size_of(parameter.dtype);
   return bytes;
 }
 
 TEST(RaggedLayout, TheExampleOfTheHeader) {
   const Parameters parameters{{{4, 32}}, {{32}}};
-  const RaggedUnit layout = ragged_layout(parameters, 3);
+  const UnitLayout layout = ragged_layout(parameters, 3);
   ASSERT_EQ(layout.buffers.size(), 1U);
   EXPECT_EQ(layout.buffers[0].part * 4, 256);
   EXPECT_EQ(layout.buffers[0].filled * 4, 640);
-  EXPECT_EQ(layout.places, (std::vector<RaggedPlace>{{0, 0}, {0, 128}}));
+  EXPECT_EQ(layout.places, (std::vector<ParameterPlace>{{0, 0}, {0, 128}}));
 }
 
 TEST(RaggedLayout, OneRankPadsOnlyForAlignment) {
   const Parameters parameters{{{5, 3}}, {{7}}};  // 60 bytes, then 28 at byte 64: 92, rounded up to 96
-  const RaggedUnit layout = ragged_layout(parameters, 1);
+  const UnitLayout layout = ragged_layout(parameters, 1);
   EXPECT_EQ(layout.places[1].offset * 4, 64);
   EXPECT_EQ(layout.buffers[0].part * 4, 96);
 }
@@ -90,36 +90,36 @@ TEST(RaggedLayout, OneBufferForEachDtypeAndTrainability) {
                               {{8, 4}, DType::kBFloat16, true},
                               {{8, 4}, DType::kFloat32, false},
                               {{8, 4}, DType::kFloat32, true}};
-  const RaggedUnit layout = ragged_layout(parameters, 2);
+  const UnitLayout layout = ragged_layout(parameters, 2);
   ASSERT_EQ(layout.buffers.size(), 3U);
-  EXPECT_EQ(layout.places[0], (RaggedPlace{0, 0}));
-  EXPECT_EQ(layout.places[1], (RaggedPlace{1, 0}));
-  EXPECT_EQ(layout.places[2], (RaggedPlace{2, 0}));
-  EXPECT_EQ(layout.places[3], (RaggedPlace{0, 32}));
+  EXPECT_EQ(layout.places[0], (ParameterPlace{0, 0}));
+  EXPECT_EQ(layout.places[1], (ParameterPlace{1, 0}));
+  EXPECT_EQ(layout.places[2], (ParameterPlace{2, 0}));
+  EXPECT_EQ(layout.places[3], (ParameterPlace{0, 32}));
   EXPECT_FALSE(layout.buffers[2].trainable);
   expect_sound(parameters, 2, layout);
 }
 
 TEST(RaggedLayout, SixtyFourBytesUnlessThatCostsOverOnePercent) {
   // 4100 bytes and 4096: aligning to 64 costs 60 of 8196 bytes, under 1 %.
-  const RaggedUnit cheap = ragged_layout(Parameters{{{1025}}, {{1024}}}, 1);
+  const UnitLayout cheap = ragged_layout(Parameters{{{1025}}, {{1024}}}, 1);
   EXPECT_EQ(cheap.places[1].offset * 4, 4160);
   // 2052 bytes and 2048: 60 of 4100 bytes are over 1 %.
-  const RaggedUnit dear = ragged_layout(Parameters{{{513}}, {{512}}}, 1);
+  const UnitLayout dear = ragged_layout(Parameters{{{513}}, {{512}}}, 1);
   EXPECT_EQ(dear.places[1].offset * 4, 2064);
 }
 
 TEST(RaggedLayout, CutsBetweenRowsWhereThatIsCheap) {
   // 1000 rows of 4096 bytes over 3 ranks: the smallest part of whole rows is 334 rows, which pads 0.2 %.
   const Parameters parameters{{{1000, 1024}}};
-  const RaggedUnit layout = ragged_layout(parameters, 3);
+  const UnitLayout layout = ragged_layout(parameters, 3);
   EXPECT_EQ(layout.buffers[0].part, 334 * 1024);
 }
 
 TEST(RaggedLayout, CutsInsideRowsWhereRowsAreLong) {
   // 3 rows of 1 MiB over 2 ranks: whole rows would pad a third.
   const Parameters parameters{{{3, 262144}}};
-  const RaggedUnit layout = ragged_layout(parameters, 2);
+  const UnitLayout layout = ragged_layout(parameters, 2);
   EXPECT_EQ(layout.buffers[0].part, 3 * 262144 / 2);
 }
 
@@ -129,7 +129,7 @@ TEST(RaggedLayout, EmptyParametersTakeNoRoom) {
 }
 
 /// The smallest part, in steps of 16 bytes, without a cut inside a row, tried one after the other.
-int64_t smallest_part(const Parameters& parameters, const RaggedUnit& layout, size_t buffer, int64_t ranks) {
+int64_t smallest_part(const Parameters& parameters, const UnitLayout& layout, size_t buffer, int64_t ranks) {
   int64_t end = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (layout.places[i].buffer != buffer) continue;
@@ -150,7 +150,7 @@ Parameters random_parameters(std::mt19937& random) {
   Parameters parameters;
   const int64_t count = pick(1, 6);
   for (int64_t i = 0; i < count; ++i) {
-    RaggedParameter parameter;
+    LayoutParameter parameter;
     parameter.dtype = pick(0, 3) == 0 ? DType::kBFloat16 : DType::kFloat32;
     parameter.trainable = pick(0, 5) != 0;
     parameter.shape = pick(0, 2) == 0 ? std::vector<int64_t>{pick(1, 200)}
@@ -167,7 +167,7 @@ TEST(RaggedLayout, SmallUnitsAgainstBruteForce) {
   for (int round = 0; round < 3000; ++round) {
     const Parameters parameters = random_parameters(random);
     const int64_t ranks = std::uniform_int_distribution<int64_t>(1, 9)(random);
-    const RaggedUnit layout = ragged_layout(parameters, ranks);
+    const UnitLayout layout = ragged_layout(parameters, ranks);
     expect_sound(parameters, ranks, layout);
     for (size_t b = 0; b < layout.buffers.size(); ++b) {
       const int64_t part = layout.buffers[b].part * size_of(layout.buffers[b].dtype);
@@ -206,7 +206,7 @@ TEST(RaggedLayout, LargeUnitsPadAtMostOnePercent) {
       parameters.push_back({{pick(1, 40), width}});
       parameters.push_back({{width}, DType::kFloat32, pick(0, 9) != 0});
     }
-    const RaggedUnit layout = ragged_layout(parameters, ranks);
+    const UnitLayout layout = ragged_layout(parameters, ranks);
     expect_sound(parameters, ranks, layout);
     EXPECT_LE(padding_bytes(as_unit(parameters, layout), ranks) * 100, filled_bytes(parameters)) << ranks << " ranks";
     ++checked;
@@ -217,7 +217,7 @@ TEST(RaggedLayout, LargeUnitsPadAtMostOnePercent) {
 TEST(RaggedLayout, AUnitWithASmallSecondBufferStaysWithinOnePercent) {
   // 1 MiB over 64 ranks is the least size for which 1 % is promised; one frozen element beside it.
   const Parameters parameters{{{64, 4096}}, {{1}, DType::kFloat32, false}};
-  const RaggedUnit layout = ragged_layout(parameters, 64);
+  const UnitLayout layout = ragged_layout(parameters, 64);
   EXPECT_LE(padding_bytes(as_unit(parameters, layout), 64) * 100, filled_bytes(parameters));
 }
 
@@ -228,7 +228,7 @@ TEST(RaggedLayout, TenThousandParametersOnManyRanks) {
     parameters.push_back({{1023 + i % 5}, DType::kBFloat16});
   }
   const auto start = std::chrono::steady_clock::now();
-  const RaggedUnit layout = ragged_layout(parameters, 16384);
+  const UnitLayout layout = ragged_layout(parameters, 16384);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   expect_sound(parameters, 16384, layout);
   EXPECT_LT(took.count(), 2.0);

@@ -64,6 +64,22 @@ TEST(Strategies, TrueReshardsTheRootToo) {
   EXPECT_EQ(reshards(plan_of(two_units(), "fsdp2.full_shard", {1, 2}, options)), (std::vector<bool>{true, true}));
 }
 
+TEST(Strategies, PerParameterCutsEachInItsRows) {
+  Fsdp2Options options;
+  options.layout = Layout::kPerParameter;
+  const Plan plan = plan_of(two_units(), "fsdp2.full_shard", {1, 3}, options);
+  EXPECT_EQ(plan.layout, "per_parameter");
+  // 8 rows of 4 over 3 ranks: 3, 3 and 2.
+  EXPECT_EQ(plan.units[0].buffers, (std::vector<PlannedBuffer>{{DType::kFloat32, true, 12, 32}}));
+  EXPECT_EQ(plan.units[0].parameters[0],
+            (PlannedParameter{"block.weight", {"block.alias"}, {8, 4}, 0, 0, PlannedChunk{0, 12}}));
+  options.layout = Layout::kFlat;
+  EXPECT_EQ(error_of([&] {
+              plan_of(two_units(), "fsdp2.full_shard", {1, 3}, options);
+            }).code(),
+            ErrorCode::kUnsupported);
+}
+
 TEST(Strategies, ShardGradOpKeeps) {
   const Plan plan = plan_of(two_units(), "fsdp2.shard_grad_op", {1, 2});
   EXPECT_EQ(reshards(plan), (std::vector<bool>{false, false}));
