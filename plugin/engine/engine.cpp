@@ -13,7 +13,7 @@
 #include "plugin/engine/memory_pool.hpp"
 #include "registry/error.hpp"
 #include "registry/nearest_name.hpp"
-#include "registry/ragged_layout.hpp"
+#include "registry/layout.hpp"
 
 namespace fsdp2 {
 namespace {

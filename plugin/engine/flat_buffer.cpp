@@ -17,11 +17,40 @@ at::Tensor without_memory(at::TensorOptions options, int64_t numel) {
 
 }  // namespace
 
-FlatBuffer::FlatBuffer(at::TensorOptions options, int64_t part, int64_t parts, bool gathers)
-    : shard_(at::zeros({part}, options)),
-      whole_(gathers ? without_memory(options, part * parts) : alias(shard_, 0, {part})),
-      gathers_(gathers),
-      is_whole_(!gathers) {}
+/// Gathers into memory of its own and makes the whole of it.
+class FlatBuffer::CopyOut final : public Request {
+ public:
+  CopyOut(const FlatBuffer& buffer, Communicator& communicator, MemoryPool& pool)
+      : buffer_(buffer),
+        gathered_(pool.empty(buffer.gathered_numel(), buffer.whole_.options())),
+        gather_(communicator.all_gather(gathered_, buffer.shard_)) {}
+
+  void wait() override {
+    gather_->wait();
+    const at::Tensor parts = gathered_.view({buffer_.parts_, -1});
+    for (const Copy& copy : buffer_.copies_) {
+      const at::Tensor chunks = parts.narrow(1, copy.from.offset, copy.from.size);
+      buffer_.whole_.narrow(0, copy.offset, chunks.numel()).view(chunks.sizes()).copy_(chunks);
+    }
+    gathered_ = at::Tensor();
+  }
+
+ private:
+  const FlatBuffer& buffer_;
+  at::Tensor gathered_;
+  std::unique_ptr<Request> gather_;  // goes before the memory that it may still write into
+};
+
+FlatBuffer::FlatBuffer(at::TensorOptions options, const PlannedUnit& unit, size_t index, int64_t parts, bool gathers)
+    : parts_(parts), shard_(at::zeros({unit.buffers[index].part}, options)), gathers_(gathers), is_whole_(!gathers) {
+  const int64_t copied_out = unit.buffers[index].copied_out;
+  whole_ = gathers ? without_memory(options, copied_out > 0 ? copied_out : gathered_numel())
+                   : alias(shard_, 0, shard_.sizes());
+  if (copied_out == 0) return;
+  for (const PlannedParameter& parameter : unit.parameters) {
+    if (parameter.buffer == index) copies_.push_back({*parameter.chunk, parameter.offset});
+  }
+}
 
 int64_t FlatBuffer::bytes() const {
   return static_cast<int64_t>(whole_.storage().nbytes());
@@ -34,7 +63,8 @@ void FlatBuffer::allocate(MemoryPool& pool) {
   is_whole_ = true;
 }
 
-std::unique_ptr<Request> FlatBuffer::start_gather(Communicator& communicator) {
+std::unique_ptr<Request> FlatBuffer::start_gather(Communicator& communicator, MemoryPool& pool) {
+  if (copies_out()) return std::make_unique<CopyOut>(*this, communicator, pool);
   return communicator.all_gather(whole_, shard_);
 }
 

@@ -3,9 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <vector>
 
 #include "plugin/engine/communicator.hpp"
 #include "plugin/engine/memory_pool.hpp"
+#include "registry/plan.hpp"
 
 namespace fsdp2 {
 
@@ -13,22 +15,28 @@ namespace fsdp2 {
 /// autograd saved stay valid. With one part the shard *is* the whole and nothing ever moves.
 class FlatBuffer {
  public:
-  /// `part` elements a rank, `parts` ranks. `gathers` is false where the shard is the whole.
-  FlatBuffer(at::TensorOptions options, int64_t part, int64_t parts, bool gathers);
+  /// Buffer `index` of a planned unit, cut into `parts`. `gathers` is false where the shard is the whole.
+  FlatBuffer(at::TensorOptions options, const PlannedUnit& unit, size_t index, int64_t parts, bool gathers);
 
   /// [part], this rank's elements. Zero where nothing was written.
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
-  /// [part * parts]. Has memory only while is_whole().
+  /// The full parameters. Has memory only while is_whole().
   [[nodiscard]] const at::Tensor& whole() const { return whole_; }
   [[nodiscard]] bool is_whole() const { return is_whole_; }
   [[nodiscard]] bool gathers() const { return gathers_; }
   /// Bytes of the whole.
   [[nodiscard]] int64_t bytes() const;
+  /// Elements and bytes of all ranks' parts, which is what collectives move.
+  [[nodiscard]] int64_t gathered_numel() const { return shard_.numel() * parts_; }
+  [[nodiscard]] int64_t gathered_bytes() const { return static_cast<int64_t>(shard_.nbytes()) * parts_; }
+  /// Whether gathered parts are not the whole, but are copied out into it.
+  [[nodiscard]] bool copies_out() const { return !copies_.empty(); }
 
   /// Puts memory under whole(), if there is none.
   void allocate(MemoryPool& pool);
-  /// Starts the all-gather of the shards into whole(), which must have memory. Collective.
-  [[nodiscard]] std::unique_ptr<Request> start_gather(Communicator& communicator);
+  /// Starts the all-gather of the shards; when it was waited for, they are in whole(), which must have memory. Parts
+  /// that are copied out lie in memory of the pool until then. Collective.
+  [[nodiscard]] std::unique_ptr<Request> start_gather(Communicator& communicator, MemoryPool& pool);
   /// Frees the memory under whole(). Nothing to do where the shard is the whole.
   void free();
 
@@ -37,6 +45,14 @@ class FlatBuffer {
   static at::Tensor alias(const at::Tensor& base, int64_t offset, at::IntArrayRef shape);
 
  private:
+  struct Copy {
+    PlannedChunk from;   // in every part
+    int64_t offset = 0;  // of the chunks, one after the other, in the whole
+  };
+  class CopyOut;
+
+  int64_t parts_;
+  std::vector<Copy> copies_;
   at::Tensor shard_;
   at::Tensor whole_;
   bool gathers_;

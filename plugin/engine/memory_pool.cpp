@@ -1,5 +1,6 @@
 #include "plugin/engine/memory_pool.hpp"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/alloc_cpu.h>
 
@@ -47,6 +48,13 @@ c10::DataPtr MemoryPool::allocate(size_t bytes) {
   if (block->data == nullptr) block->data = c10::alloc_cpu(bytes);
   void* data = block->data;
   return {data, block.release(), &MemoryPool::give_back, device_};
+}
+
+at::Tensor MemoryPool::empty(int64_t numel, at::TensorOptions options) {
+  const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocate(bytes),
+                                                       /*allocator=*/nullptr, /*resizable=*/false);
+  return at::empty({0}, options).set_(at::Storage(std::move(storage)), 0, {numel}, {1});
 }
 
 void MemoryPool::give_back(void* context) {

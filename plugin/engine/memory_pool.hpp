@@ -1,5 +1,6 @@
 // Memory of unsharded parameters, used again from unit to unit: fresh pages cost several times the copy into them.
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 
@@ -22,6 +23,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   /// Uninitialised memory of at least `bytes`, aligned as LibTorch aligns. Throws c10::Error when there is none.
   [[nodiscard]] c10::DataPtr allocate(size_t bytes);
+  /// An uninitialised tensor [numel] in such memory.
+  [[nodiscard]] at::Tensor empty(int64_t numel, at::TensorOptions options);
 
   /// Frees what is unused and keeps nothing from now on.
   void close();

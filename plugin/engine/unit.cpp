@@ -81,6 +81,7 @@ void Unit::communicate(c10::function_ref<void()> collective) const {
 void Unit::gather() {
   Runtime& r = *runtime_;
   std::vector<std::unique_ptr<Request>> requests;
+  int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
   try {
     communicate([&] {
       for (FlatBuffer& buffer : buffers_) {
@@ -88,18 +89,24 @@ void Unit::gather() {
           buffer.allocate(*r.pool);
           r.count_unsharded(buffer.bytes());
         }
-        requests.push_back(buffer.start_gather(*r.communicator));
+        if (buffer.copies_out()) {
+          copied_bytes += buffer.gathered_bytes();
+          r.count_unsharded(buffer.gathered_bytes());
+        }
+        requests.push_back(buffer.start_gather(*r.communicator, *r.pool));
         ++r.statistics.all_gathers;
-        r.statistics.all_gather_bytes += buffer.bytes();
+        r.statistics.all_gather_bytes += buffer.gathered_bytes();
       }
       for (auto& request : requests) request->wait();
     });
   } catch (...) {
     // Half-filled memory must not pass for whole; the requests may still be writing into it.
     requests.clear();
+    r.count_unsharded(-copied_bytes);
     reshard();
     throw;
   }
+  r.count_unsharded(-copied_bytes);
 }
 
 void Unit::unshard(bool for_forward) {

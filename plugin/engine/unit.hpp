@@ -20,6 +20,7 @@ struct UnitParameter {
   std::string name;
   size_t buffer = 0;
   int64_t offset = 0;            // elements from the start of the whole buffer
+  PlannedChunk chunk;            // where the buffer copies out: its place in every rank's part
   at::Tensor shard;              // the leaf that the optimizer steps; what the slots hold at rest
   int64_t shard_offset = 0;      // elements from the start of the shard's buffer
   int64_t shard_begin = 0;       // elements of the parameter that lie before this rank's

@@ -15,10 +15,30 @@ at::Tensor as_real(const at::Tensor& flat) {
   return flat.is_complex() ? at::view_as_real(flat).view(-1) : flat;
 }
 
-/// The full gradient, dense; the parameter lets go of it.
+/// A gradient cut in dimension 0 over `chunks`, [ranks, elements of a chunk]; zeros where it has none.
+void pack_chunks(const at::Tensor& chunks, const at::Tensor& gradient) {
+  if (!gradient.defined()) {
+    chunks.zero_();
+    return;
+  }
+  if (gradient.numel() == 0) return;
+  const int64_t ranks = chunks.size(0);
+  const int64_t rows = chunks.size(1) / (gradient.numel() / gradient.size(0));
+  const int64_t full = gradient.size(0) / rows;  // ranks whose chunk holds no padding
+  const int64_t rest = gradient.size(0) - full * rows;
+  const auto by_rank = gradient.narrow(0, 0, full * rows).unflatten(0, {full, rows});
+  chunks.narrow(0, 0, full).view(by_rank.sizes()).copy_(by_rank);
+  if (full == ranks) return;
+  chunks.narrow(0, full, ranks - full).zero_();
+  if (rest == 0) return;
+  const auto last = gradient.narrow(0, full * rows, rest);
+  chunks[full].narrow(0, 0, last.numel()).view(last.sizes()).copy_(last);
+}
+
+/// The full gradient, dense, undefined where there is none; the parameter lets go of it.
 at::Tensor taken_gradient(UnitParameter& parameter) {
   at::Tensor gradient = std::exchange(parameter.unsharded.mutable_grad(), at::Tensor());
-  return gradient.is_sparse() ? gradient.to_dense() : gradient;
+  return gradient.defined() && gradient.is_sparse() ? gradient.to_dense() : gradient;
 }
 
 }  // namespace
@@ -42,16 +62,18 @@ void Unit::take_gradient(UnitParameter& parameter, const at::Tensor& gradient) {
   }
 }
 
-// One pass: every gradient to its place in a buffer like the parameters' own; zero between them and for parameters
-// without gradient. Lets go of each gradient as it goes.
+// One pass: every gradient to its place in the ranks' parts; zero between them and for parameters without gradient.
+// Lets go of each gradient as it goes.
 at::Tensor Unit::pack_gradients(size_t b) {
   const FlatBuffer& buffer = buffers_[b];
-  const size_t bytes = static_cast<size_t>(buffer.bytes());
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       runtime_->pool->allocate(bytes), /*allocator=*/nullptr,
-                                                       /*resizable=*/false);
-  const int64_t numel = buffer.whole().numel();
-  at::Tensor packed = at::empty({0}, buffer.whole().options()).set_(at::Storage(std::move(storage)), 0, {numel}, {1});
+  at::Tensor packed = runtime_->pool->empty(buffer.gathered_numel(), buffer.whole().options());
+  if (buffer.copies_out()) {
+    const at::Tensor parts = packed.view({runtime_->mesh.shard, -1});
+    for (UnitParameter& p : parameters_) {
+      if (p.buffer == b) pack_chunks(parts.narrow(1, p.chunk.offset, p.chunk.size), taken_gradient(p));
+    }
+    return packed;
+  }
   int64_t end = 0;
   for (UnitParameter& p : parameters_) {
     if (p.buffer != b || !p.unsharded.grad().defined()) continue;
@@ -59,7 +81,7 @@ at::Tensor Unit::pack_gradients(size_t b) {
     packed.narrow(0, p.offset, p.unsharded.numel()).view(p.unsharded.sizes()).copy_(taken_gradient(p));
     end = p.offset + p.unsharded.numel();
   }
-  if (numel > end) packed.narrow(0, end, numel - end).zero_();
+  if (packed.numel() > end) packed.narrow(0, end, packed.numel() - end).zero_();
   return packed;
 }
 
@@ -80,11 +102,11 @@ void Unit::reduce_buffer(size_t b) {
       reduced = at::empty({buffers_[b].shard().numel()}, packed.options());
       r.communicator->reduce_scatter_mean(as_real(reduced), as_real(packed))->wait();
       ++r.statistics.reduce_scatters;
-      r.statistics.reduce_scatter_bytes += buffers_[b].bytes();
+      r.statistics.reduce_scatter_bytes += buffers_[b].gathered_bytes();
     } else {
       r.communicator->all_reduce_mean(as_real(reduced))->wait();
       ++r.statistics.all_reduces;
-      r.statistics.all_reduce_bytes += buffers_[b].bytes();
+      r.statistics.all_reduce_bytes += buffers_[b].gathered_bytes();
     }
   });
   for (UnitParameter* p : with_gradient) {

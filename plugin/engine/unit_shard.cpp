@@ -32,8 +32,8 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
   at::NoGradGuard no_grad;
   if (!plan.parameters.empty()) {
     const c10::Device device = homes.front().tensor().device();
-    for (const PlannedBuffer& buffer : plan.buffers) {
-      buffers_.emplace_back(at::TensorOptions().dtype(to_torch(buffer.dtype)).device(device), buffer.part,
+    for (size_t b = 0; b < plan.buffers.size(); ++b) {
+      buffers_.emplace_back(at::TensorOptions().dtype(to_torch(plan.buffers[b].dtype)).device(device), plan, b,
                             runtime_->mesh.shard, runtime_->gathers);
       meter.add(static_cast<int64_t>(buffers_.back().shard().nbytes()));
     }
@@ -51,7 +51,6 @@ void Unit::drop_hooks() {
 
 void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, ParameterHome home, WrapMeter& meter) {
   const int64_t shard_rank = runtime_->communicator->rank() % runtime_->mesh.shard;
-  const int64_t part = plan.buffers[planned.buffer].part;
   const ShardRange range = shard_range(plan, planned, shard_rank);
   const FlatBuffer& buffer = buffers_[planned.buffer];
 
@@ -61,7 +60,8 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, Paramet
   p.name = planned.name;
   p.buffer = planned.buffer;
   p.offset = planned.offset;
-  p.shard_offset = std::clamp<int64_t>(planned.offset + range.begin - shard_rank * part, 0, part);
+  p.chunk = planned.chunk.value_or(PlannedChunk{});
+  p.shard_offset = shard_offset(plan, planned, shard_rank);
   p.shard_begin = range.begin;
   p.shard = FlatBuffer::alias(buffer.shard(), p.shard_offset, shard_shape(planned, range));
   if (range.end > range.begin) {

@@ -73,6 +73,8 @@ RANK_CASE_ON(CollectiveCounts, world_of_one_when_forced, 1) {
   Sharding sharding = with("full_shard");
   sharding.force_collectives = true;
   expect_counts(context, sharding, {4, 3, 4});
+  sharding.layout = Layout::kPerParameter;
+  expect_counts(context, sharding, {4, 3, 4});
 }
 
 /// The root stays whole without gradients, the blocks do not.
@@ -111,16 +113,22 @@ RANK_CASE_ON(CollectiveCounts, accumulated_backwards, 2, 4) {
 
 /// Every byte of a gather and a reduction is a parameter or its padding.
 RANK_CASE_ON(CollectiveCounts, bytes, 2, 4) {
-  auto module = load(context, kModel.file);
-  auto communicator = context.new_communicator();
-  const auto sharded = shard(context, module, with("full_shard"), communicator);
-  communicator->forget();
-  next_token_loss(module, 0, context.rank()).backward();
-  const Statistics statistics = sharded->statistics();
-  const int64_t whole = statistics.parameter_bytes + statistics.padding_bytes;
-  EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), whole);
-  const int64_t root = unsharded_bytes(sharded->plan(), sharded->plan().units.back());
-  EXPECT_EQ(communicator->bytes(Collective::kAllGather), 2 * whole - root);
+  for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+    Sharding sharding = with("full_shard");
+    sharding.layout = layout;
+    auto module = load(context, kModel.file);
+    auto communicator = context.new_communicator();
+    const auto sharded = shard(context, module, sharding, communicator);
+    communicator->forget();
+    next_token_loss(module, 0, context.rank()).backward();
+    const Statistics statistics = sharded->statistics();
+    const int64_t whole = statistics.parameter_bytes + statistics.padding_bytes;
+    EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), whole);
+    const int64_t root = shard_bytes(sharded->plan().units.back()) * context.world();
+    EXPECT_EQ(communicator->bytes(Collective::kAllGather), 2 * whole - root);
+    EXPECT_EQ(statistics.all_gather_bytes, 2 * whole - root);
+    EXPECT_EQ(statistics.reduce_scatter_bytes, whole);
+  }
 }
 
 }  // namespace

@@ -238,6 +238,30 @@ RANK_CASE(Faults, two_threads) {
   forward();
 }
 
+/// A gather that fails inside the root's forward gives all memory back; the next step is as good as any.
+RANK_CASE(Faults, failed_gather) {
+  const auto reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
+  for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+    SCOPED_TRACE(name_of(layout));
+    Sharding sharding = units_of({"Layer"});
+    sharding.reshard = true;
+    sharding.layout = layout;
+    auto module = load(context, "ThreeLayers");
+    auto communicator = context.new_communicator();
+    const auto sharded = shard(context, module, sharding, communicator);
+    const auto forward = [&] { mean_square(module.forward({odd_input(0, context.rank())})).backward(); };
+    communicator->forget();
+    communicator->before = [](Collective, size_t done) {
+      if (done == 1) throw std::runtime_error("no link");
+    };
+    EXPECT_NE(text_of_fault(forward).find("no link"), std::string::npos);
+    EXPECT_EQ(sharded->statistics().unsharded_bytes, 0);
+    communicator->before = nullptr;
+    forward();
+    expect_gradients_equal(*sharded, reference.gradients[0]);
+  }
+}
+
 RANK_CASE(Faults, engine_destroyed_without_detach) {
   auto module = load(context, "ThreeLayers");
   shard(context, module, units_of({"Layer"})).reset();

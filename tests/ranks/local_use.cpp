@@ -59,21 +59,31 @@ RANK_CASE_ON(LocalUse, validation_on_rank_0, 1, 2, 4) {
 }
 
 RANK_CASE_ON(LocalUse, what_is_written_back_stays, 2, 4) {
-  for (const bool write_back : {true, false}) {
-    auto module = load(context, "ThreeLayers");
-    const auto before = named_parameters(load(context, "ThreeLayers"));
-    const auto sharded = shard(context, module, units_of({"Layer"}));
-    sharded->begin_local_use();
-    {
-      const at::NoGradGuard guard;
-      for (const at::Tensor& tensor : module.parameters()) tensor.mul_(2.0);
+  struct Case {
+    const char* model;
+    const char* unit_class;
+    Layout layout;
+  };
+  for (const auto& [model, unit_class, layout] :
+       {Case{"ThreeLayers", "Layer", Layout::kRagged}, Case{"TinyUnits", "TinyUnit", Layout::kPerParameter}}) {
+    Sharding sharding = units_of({unit_class});
+    sharding.layout = layout;
+    for (const bool write_back : {true, false}) {
+      auto module = load(context, model);
+      const auto before = named_parameters(load(context, model));
+      const auto sharded = shard(context, module, sharding);
+      sharded->begin_local_use();
+      {
+        const at::NoGradGuard guard;
+        for (const at::Tensor& tensor : module.parameters()) tensor.mul_(2.0);
+      }
+      sharded->end_local_use(write_back);
+      TensorsByName wanted;
+      for (const auto& [name, tensor] : before) wanted[name] = tensor.detach() * (write_back ? 2.0 : 1.0);
+      expect_shards_equal(*sharded, wanted, 0);
+      sharded->detach();
+      for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.equal(wanted.at(name))) << name;
     }
-    sharded->end_local_use(write_back);
-    TensorsByName wanted;
-    for (const auto& [name, tensor] : before) wanted[name] = tensor.detach() * (write_back ? 2.0 : 1.0);
-    expect_shards_equal(*sharded, wanted, 0);
-    sharded->detach();
-    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.equal(wanted.at(name))) << name;
   }
 }
 

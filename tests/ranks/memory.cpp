@@ -132,6 +132,24 @@ RANK_CASE_ON(Memory, planned_peak_of_shard_grad_op, 2, 4) {
                       [&](torch::jit::Module& m) { return next_token_loss(m, 0, context.rank()); });
 }
 
+/// What is copied out takes its place beside the unit until it is.
+RANK_CASE_ON(Memory, planned_peak_of_per_parameter, 2, 4) {
+  Sharding sharding = by_layer(kModel);
+  sharding.layout = Layout::kPerParameter;
+  const auto loss = [&](torch::jit::Module& m) { return next_token_loss(m, 0, context.rank()); };
+  expect_planned_peak(context, kModel.file, sharding, loss);
+  sharding.reshard = true;
+  expect_planned_peak(context, kModel.file, sharding, loss);
+  sharding.reshard = ReshardAuto{};
+  sharding.strategy = "shard_grad_op";
+  expect_planned_peak(context, kModel.file, sharding, loss);
+  sharding.strategy = "full_shard";
+  sharding.classes = {"Outer", "Layer"};
+  expect_planned_peak(context, "Nested", sharding, [](torch::jit::Module& module) {
+    return module.forward({fill({2, 3, 8}, 5)}).toTensor().pow(2).mean();
+  });
+}
+
 /// Originals go as their shards are cut: never two whole models.
 RANK_CASE_ON(Memory, peak_while_sharding, 2, 4) {
   auto module = load(context, kModel.file);
@@ -142,14 +160,16 @@ RANK_CASE_ON(Memory, peak_while_sharding, 2, 4) {
 }
 
 /// The same without trust in the engine: bytes of all CPU tensors of the process.
-RANK_CASE_ON(Memory, live_bytes_by_allocator, 2, 4) {
+void live_bytes_by_allocator(RankContext& context, Layout layout) {
+  Sharding sharding = by_layer(kModel);
+  sharding.layout = layout;
   const CountedAllocations counted;
   const int64_t start = CountingAllocator::live;
   auto module = load(context, kModel.file);
   const int64_t loaded = CountingAllocator::live - start;
   auto communicator = context.new_communicator();
   CountingAllocator::peak = CountingAllocator::live.load();
-  auto sharded = shard(context, module, by_layer(kModel), communicator);
+  auto sharded = shard(context, module, sharding, communicator);
   const Statistics statistics = sharded->statistics();
   constexpr int64_t kSlack = 48 * 1024;  // store keys, index tensors
   ASSERT_GE(loaded, statistics.parameter_bytes);
@@ -167,6 +187,13 @@ RANK_CASE_ON(Memory, live_bytes_by_allocator, 2, 4) {
   sharded.reset();
   communicator.reset();  // has buffers of its own
   EXPECT_LE(CountingAllocator::live - start, loaded + kSlack) << "detach leaves more than the plain module";
+}
+
+RANK_CASE_ON(Memory, live_bytes_by_allocator, 2, 4) {
+  live_bytes_by_allocator(context, Layout::kRagged);
+}
+RANK_CASE_ON(Memory, live_bytes_by_allocator_per_parameter, 2, 4) {
+  live_bytes_by_allocator(context, Layout::kPerParameter);
 }
 
 RANK_CASE(Memory, tiny_parameters_are_padded_as_the_plan_says) {

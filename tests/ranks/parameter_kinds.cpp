@@ -7,6 +7,11 @@
 namespace fsdp2::testing {
 namespace {
 
+Sharding per_parameter(Sharding sharding) {
+  sharding.layout = Layout::kPerParameter;
+  return sharding;
+}
+
 RANK_CASE_ON(ParameterKinds, frozen, 2, 4) {
   // Weights frozen beside trainable biases, a unit all frozen, a unit all trainable.
   expect_odd_trains(context, "Frozen", {"Layer"});
@@ -64,7 +69,9 @@ RANK_CASE_ON(ParameterKinds, frozen_bfloat16_in_the_root, 2, 4) {
 
 /// Numbers by hand: loss = sum(p q) with p = 1 and q = 0, 1, 2.
 RANK_CASE_ON(ParameterKinds, shorter_than_the_number_of_ranks, 2, 4) {
-  for (const Sharding& sharding : every_strategy({})) {
+  std::vector<Sharding> shardings = every_strategy({});
+  shardings.push_back(per_parameter({}));
+  for (const Sharding& sharding : shardings) {
     auto module = load(context, "Tiny");
     const auto sharded = shard(context, module, sharding);
     const at::Tensor loss = module.forward({}).toTensor();
@@ -91,6 +98,45 @@ RANK_CASE_ON(ParameterKinds, shorter_than_the_number_of_ranks, 2, 4) {
   }
 }
 
+/// In the layout per_parameter, each rank holds what torch.chunk gives it, in its shape.
+RANK_CASE_ON(ParameterKinds, per_parameter_shards_are_those_of_torch_chunk, 2, 4) {
+  for (const char* model : {"Tiny", "TinyUnits", "SquareInside", "Mixed", "Convolution", "EmptyParameter", "lm_tied"}) {
+    auto module = load(context, model);
+    const TensorsByName whole = named_parameters(load(context, model));
+    const auto sharded = shard(context, module, per_parameter({}));
+    const auto rank = static_cast<size_t>(context.rank());
+    for (const auto& [name, tensor] : sharded->parameters()) {
+      SCOPED_TRACE(std::string(model) + ", " + name);
+      const auto chunks = whole.at(name).detach().chunk(context.world(), 0);
+      const at::Tensor wanted = rank < chunks.size() ? chunks[rank] : whole.at(name).detach().narrow(0, 0, 0);
+      EXPECT_EQ(tensor.sizes(), wanted.sizes());
+      EXPECT_TRUE(tensor.equal(wanted));
+      EXPECT_TRUE(tensor.is_leaf());
+    }
+  }
+}
+
+RANK_CASE_ON(ParameterKinds, per_parameter_trains_like_unsharded, 2, 4) {
+  struct Case {
+    const char* model;
+    std::vector<std::string> classes;
+  };
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+  for (const auto& [model, classes] :
+       {Case{"Frozen", {"Layer"}}, Case{"Frozen", {}}, Case{"Mixed", {"MixedDtypes"}}, Case{"Mixed", {}},
+        Case{"AttentionModel", {"AttentionUnit"}}, Case{"Recurrent", {"LSTM", "GRU"}}}) {
+    SCOPED_TRACE(std::string(model) + (classes.empty() ? "" : ", " + classes.front()));
+    expect_trains_like_unsharded(context, model, per_parameter(units_of(classes)), odd_recipe(3));
+  }
+}
+RANK_CASE(ParameterKinds, per_parameter_under_every_strategy) {
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+  for (const Sharding& sharding : every_strategy(units_of({"Outer", "Layer"}))) {
+    SCOPED_TRACE(sharding.strategy);
+    expect_trains_like_unsharded(context, "Nested", per_parameter(sharding), odd_recipe(3));
+  }
+}
+
 RANK_CASE_ON(ParameterKinds, tiny_units, 2, 4) {
   Recipe recipe = odd_recipe();
   recipe.rate = 1e-6;  // sums are large here
@@ -100,6 +146,7 @@ RANK_CASE_ON(ParameterKinds, tiny_units, 2, 4) {
   Tolerance tolerance;
   tolerance.loss = 1e-4;
   expect_odd_trains(context, "TinyUnits", {"TinyUnit"}, recipe, tolerance);
+  expect_trains_like_unsharded(context, "TinyUnits", per_parameter(units_of({"TinyUnit"})), recipe, tolerance);
 }
 
 RANK_CASE(ParameterKinds, module_without_inputs) {
@@ -199,6 +246,7 @@ Recipe image_recipe() {
 RANK_CASE_ON(ParameterKinds, convolution, 2, 4) {
   expect_odd_trains(context, "Convolution", {"Conv2d"}, image_recipe());
   expect_odd_trains(context, "Convolution", {}, image_recipe());
+  expect_trains_like_unsharded(context, "Convolution", per_parameter({}), image_recipe());
 }
 
 /// Right, or refused with the parameter's name.
@@ -235,6 +283,7 @@ RANK_CASE_ON(ParameterKinds, zero_elements, 2, 4) {
     return module.forward({odd_input(step, rank)}).toTensor();
   };
   right_or_refused(context, "EmptyParameter", "none", recipe);
+  expect_trains_like_unsharded(context, "EmptyParameter", per_parameter({}), recipe);
 }
 
 }  // namespace

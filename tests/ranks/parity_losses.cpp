@@ -41,7 +41,7 @@ const TensorsByName& noise_of(RankContext& context, const LanguageModel& model) 
   return found->second;
 }
 
-void train_twenty_steps(RankContext& context, const LanguageModel& model, const std::string& strategy,
+void train_twenty_steps(RankContext& context, const LanguageModel& model, const Sharding& sharding,
                         Optimizer optimizer) {
   const Recipe recipe = recipe_for(optimizer);
   const Reference& reference = reference_for(context, model, optimizer);
@@ -59,10 +59,10 @@ void train_twenty_steps(RankContext& context, const LanguageModel& model, const 
   ASSERT_LT(noisy * 100, elements) << "too much is left out";
 
   // The executor's passes know nothing of ranks: at four of them one strategy with passes is enough.
-  const torch::jit::GraphOptimizerEnabledGuard passes(context.world() == 2 || strategy == "full_shard");
+  const torch::jit::GraphOptimizerEnabledGuard passes(context.world() == 2 || sharding.strategy == "full_shard");
   const auto module = load(context, model.file);
   auto communicator = context.new_communicator();
-  const auto sharded = shard(context, module, by_layer(model, strategy), communicator);
+  const auto sharded = shard(context, module, sharding, communicator);
   EXPECT_EQ(sharded->statistics().units, model.blocks + 1);
   communicator->forget();
   const auto steps = make_optimizer(optimizer, tensors_of(*sharded), recipe.rate);
@@ -79,7 +79,7 @@ void train_twenty_steps(RankContext& context, const LanguageModel& model, const 
   }
   // Work was really shared out: each unit communicated in each step.
   const int64_t units_x_steps = (model.blocks + 1) * recipe.steps;
-  if (strategy == "no_shard") {
+  if (sharding.strategy == "no_shard") {
     EXPECT_EQ(communicator->count(Collective::kAllReduce), units_x_steps);
   } else {
     EXPECT_GE(communicator->count(Collective::kAllGather), units_x_steps);
@@ -96,15 +96,26 @@ const bool added = [] {
       add_case(
           __FILE__, __LINE__, "ParityLosses", model.file + "_" + strategy + "_sgd",
           [model, strategy](RankContext& context) {
-            train_twenty_steps(context, model, strategy, Optimizer::kMomentum);
+            train_twenty_steps(context, model, by_layer(model, strategy), Optimizer::kMomentum);
           },
           {2, 4}, 180);
     }
     // The optimizer sees nothing of the strategy nor of the other ranks: one case is enough.
     add_case(
         __FILE__, __LINE__, "ParityLosses", model.file + "_full_shard_adamw",
-        [model](RankContext& context) { train_twenty_steps(context, model, "full_shard", Optimizer::kAdamW); }, {2},
+        [model](RankContext& context) { train_twenty_steps(context, model, by_layer(model), Optimizer::kAdamW); }, {2},
         180);
+  }
+  // Its vocabulary of 257 divides by no number of ranks.
+  for (const LanguageModel& model : {LanguageModel{"lm", "Block"}, LanguageModel{"hf_gpt2_tied", "GPT2Block"}}) {
+    add_case(
+        __FILE__, __LINE__, "ParityLosses", model.file + "_per_parameter_sgd",
+        [model](RankContext& context) {
+          Sharding sharding = by_layer(model);
+          sharding.layout = Layout::kPerParameter;
+          train_twenty_steps(context, model, sharding, Optimizer::kMomentum);
+        },
+        {2, 4}, 180);
   }
   return true;
 }();

@@ -25,7 +25,8 @@ void expect_equal(const at::Tensor& own, const at::Tensor& wanted) {
 
 /// Backward, a forward without gradients, the optimizer's step, a forward. LibTorch's SGD writes through `.data`, which
 /// has a version counter of its own; its AdamW writes the parameter itself.
-void step_after_a_forward(RankContext& context, const std::string& strategy, Optimizer kind, double rate) {
+void step_after_a_forward(RankContext& context, const std::string& strategy, Optimizer kind, double rate,
+                          Layout layout = Layout::kRagged) {
   SCOPED_TRACE(kind == Optimizer::kAdamW ? "AdamW" : "SGD");
   auto reference = load(context, kModel.file);
   std::vector<at::Tensor> parameters;
@@ -35,7 +36,9 @@ void step_after_a_forward(RankContext& context, const std::string& strategy, Opt
   }
   const auto plain = make_optimizer(kind, parameters, rate);
   auto module = load(context, kModel.file);
-  const auto sharded = shard(context, module, by_layer(kModel, strategy));
+  Sharding sharding = by_layer(kModel, strategy);
+  sharding.layout = layout;
+  const auto sharded = shard(context, module, sharding);
   const auto optimizer = make_optimizer(kind, tensors_of(*sharded), rate);
   for (int64_t step = 0; step < 3; ++step) {
     SCOPED_TRACE("step " + std::to_string(step));
@@ -109,6 +112,9 @@ RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_shard_grad_op) {
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_shard_grad_op) {
   step_after_a_forward(context, "shard_grad_op", Optimizer::kAdamW, kSmallRate);
+}
+RANK_CASE(StaleWeights, step_after_a_forward_per_parameter) {
+  step_after_a_forward(context, "shard_grad_op", Optimizer::kMomentum, 0.05, Layout::kPerParameter);
 }
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_no_shard) {
   step_after_a_forward(context, "no_shard", Optimizer::kSgd, 0.05);

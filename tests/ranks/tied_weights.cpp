@@ -20,6 +20,12 @@ Sharding with(Sharding sharding, ReshardAfterForward reshard) {
   return sharding;
 }
 
+Sharding per_parameter(Sharding sharding, bool force_collectives = false) {
+  sharding.layout = Layout::kPerParameter;
+  sharding.force_collectives = force_collectives;
+  return sharding;
+}
+
 /// Every slot of a tied parameter returns one tensor.
 void expect_tied(const torch::jit::Module& module, const std::string& one, const std::string& other) {
   const TensorsByName parameters = named_parameters(module);
@@ -61,10 +67,13 @@ void tied_pair(RankContext& context, const Sharding& sharding) {
 RANK_CASE_ON(TiedWeights, pair_in_the_root, 1, 2) {
   tied_pair(context, {});
   tied_pair(context, with({}, true));
+  tied_pair(context, per_parameter({}));
+  tied_pair(context, per_parameter({}, true));
 }
 RANK_CASE_ON(TiedWeights, pair_over_two_units, 1, 2) {
   tied_pair(context, units_of({"Linear"}));
   tied_pair(context, with(units_of({"Linear"}), true));
+  tied_pair(context, per_parameter(units_of({"Linear"})));
 }
 RANK_CASE_ON(TiedWeights, pair_kept_after_forward, 1, 2) {
   Sharding sharding = units_of({"Linear"});
@@ -126,10 +135,12 @@ void tied_table(RankContext& context, const Sharding& sharding, bool expects_a_n
 RANK_CASE_ON(TiedWeights, uneven_table_in_the_root, 2, 4) {
   tied_table(context, {}, false);
   tied_table(context, with({}, true), false);
+  tied_table(context, per_parameter({}), false);
 }
 RANK_CASE_ON(TiedWeights, uneven_table_over_two_units, 2, 4) {
   tied_table(context, units_of({"Embedding", "Linear"}), true);
   tied_table(context, with(units_of({"Embedding", "Linear"}), true), true);
+  tied_table(context, per_parameter(units_of({"Embedding", "Linear"})), true);
 }
 
 }  // namespace

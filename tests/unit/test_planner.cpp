@@ -24,22 +24,39 @@ TEST(Planner, FromTomlToAPlan) {
   EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
 }
 
+TEST(Planner, TheLayoutIsThatOfTheKey) {
+  const Config config = load_config_text("[fsdp]\nlayout = 'per_parameter'\n", "t.toml");
+  const Plan plan = make_plan(small_model().tree(), config, 3);
+  EXPECT_EQ(plan.layout, "per_parameter");
+  for (const PlannedParameter& parameter : plan.units[0].parameters) {
+    const int64_t rows = (parameter.shape[0] + 2) / 3;
+    EXPECT_EQ(shard_shape(parameter, shard_range(plan.units[0], parameter, 0))[0], rows) << parameter.name;
+  }
+  EXPECT_EQ(to_table(plan).find("fsdp2.full_shard, layout per_parameter, 3 ranks (1 x 3)\n"), 0U);
+}
+
 TEST(Planner, EveryElementBelongsToExactlyOneRank) {
   const TreeBuilder model = small_model();
   Fsdp2Options options;
   options.wrap.policy = WrapPolicy::kEvery;
-  for (const int64_t world : {1, 2, 3, 4, 7, 64}) {
-    const Plan plan = make_plan(model.tree(), options, world);
-    for (const PlannedUnit& unit : plan.units) {
-      for (const PlannedParameter& parameter : unit.parameters) {
-        int64_t next = 0;
-        for (int64_t rank = 0; rank < world; ++rank) {
-          const ShardRange range = shard_range(unit, parameter, rank);
-          EXPECT_EQ(range.begin, range.begin == range.end ? range.begin : next);
-          EXPECT_EQ(numel(shard_shape(parameter, range)), range.end - range.begin);
-          next += range.end - range.begin;
+  for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+    options.layout = layout;
+    for (const int64_t world : {1, 2, 3, 4, 7, 64}) {
+      const Plan plan = make_plan(model.tree(), options, world);
+      for (const PlannedUnit& unit : plan.units) {
+        for (const PlannedParameter& parameter : unit.parameters) {
+          int64_t next = 0;
+          for (int64_t rank = 0; rank < world; ++rank) {
+            const ShardRange range = shard_range(unit, parameter, rank);
+            EXPECT_EQ(range.begin, range.begin == range.end ? range.begin : next);
+            EXPECT_EQ(numel(shard_shape(parameter, range)), range.end - range.begin);
+            const int64_t offset = shard_offset(unit, parameter, rank);
+            EXPECT_GE(offset, 0);
+            EXPECT_LE(offset + range.end - range.begin, unit.buffers[parameter.buffer].part);
+            next += range.end - range.begin;
+          }
+          EXPECT_EQ(next, numel(parameter.shape)) << parameter.name << ", " << world << " ranks";
         }
-        EXPECT_EQ(next, numel(parameter.shape)) << parameter.name << ", " << world << " ranks";
       }
     }
   }

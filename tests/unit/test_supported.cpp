@@ -25,6 +25,7 @@ TEST(Supported, WhatRuns) {
                            "strategy = 'no_shard'",
                            "reshard_after_forward = true",
                            "layout = 'ragged'",
+                           "layout = 'per_parameter'",
                            "mesh.replicate = 1",
                            "mesh.shard = -1",
                            "mesh.shard = 4",
@@ -55,7 +56,8 @@ TEST(Supported, WhatIsRefusedIsNamed) {
   for (
       const Case& c : {
           Case{"layout = 'flat'",
-               "t.toml:2:10: `layout` has a value that is not built yet: only \"ragged\" is accepted now"},
+               "t.toml:2:10: `layout` has a value that is not built yet: only \"ragged\" and \"per_parameter\" are "
+               "accepted now"},
           Case{"reshard_after_forward = 2",
                "t.toml:2:25: `reshard_after_forward` has a value that is not built yet: only \"auto\", true and false "
                "are accepted now"},

@@ -57,6 +57,7 @@ at::Tensor part_of(const at::Tensor& full, ShardRange range) {
 Plan plan_for(const ModuleTree& tree, const Sharding& sharding, int64_t world) {
   Fsdp2Options options;
   options.strategy = sharding.strategy;
+  options.layout = sharding.layout;
   options.reshard_after_forward = sharding.reshard;
   options.wrap.policy = sharding.policy;
   options.wrap.layer_classes = sharding.classes;

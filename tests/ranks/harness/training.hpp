@@ -25,6 +25,7 @@ struct Sharding {
   ReshardAfterForward reshard = ReshardAuto{};
   bool force_collectives = false;
   int64_t check_steps = 0;  // its collectives would be counted where a case counts
+  Layout layout = Layout::kRagged;
 };
 
 struct LogLine {
