@@ -52,13 +52,23 @@ void expect_summary(const std::vector<double>& own, const json& wanted, double r
   }
 }
 
+/// Every rank holds rows where PyTorch's DTensors hold them.
+void expect_same_shards(RankContext& context, const ShardedModule& sharded, const json& reference) {
+  for (const auto& [name, tensor] : sharded.parameters()) {
+    EXPECT_EQ(tensor.sizes().vec(),
+              reference["shards"][name][static_cast<size_t>(context.rank())].get<std::vector<int64_t>>())
+        << name;
+  }
+}
+
 void same_as_fully_shard(RankContext& context, const std::string& file, const std::string& model,
-                         const std::string& strategy) {
+                         const Sharding& sharding) {
   const json reference = reference_for(context, model);
   ASSERT_EQ(reference["world"], context.world());
   auto module = load(context, file);
-  const auto sharded = shard(context, module, by_layer({file, "Block"}, strategy));
-  const bool replicated = strategy == "no_shard";
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, sharding, communicator);
+  const bool replicated = sharding.strategy == "no_shard";
   const auto ranges = [&] {
     std::map<std::string, std::pair<ShardRange, int64_t>> result;
     for (const PlannedUnit& unit : sharded->plan().units) {
@@ -70,6 +80,8 @@ void same_as_fully_shard(RankContext& context, const std::string& file, const st
     return result;
   }();
   ASSERT_EQ(sharded->parameters().size(), reference["gradients"].size());
+  if (sharding.layout == Layout::kPerParameter) expect_same_shards(context, *sharded, reference);
+  communicator->forget();
   torch::optim::SGD optimizer(tensors_of(*sharded),
                               torch::optim::SGDOptions(reference["optimizer"]["rate"].get<double>())
                                   .momentum(reference["optimizer"]["momentum"].get<double>()));
@@ -80,6 +92,10 @@ void same_as_fully_shard(RankContext& context, const std::string& file, const st
     EXPECT_NEAR(loss.item<double>(),
                 reference["losses"][static_cast<size_t>(step)][static_cast<size_t>(context.rank())], 2e-5);
     loss.backward();
+    if (step == 0 && sharding.layout == Layout::kPerParameter) {
+      EXPECT_EQ(communicator->bytes(Collective::kAllGather), reference["bytes_of_a_step"]["gathered"]);
+      EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), reference["bytes_of_a_step"]["reduced"]);
+    }
     if (step == 0) {
       for (const auto& [name, tensor] : sharded->parameters()) {
         SCOPED_TRACE("gradient of " + name);
@@ -98,15 +114,21 @@ void same_as_fully_shard(RankContext& context, const std::string& file, const st
   }
 }
 
+void add(const std::string& name, const std::string& file, const std::string& model, const Sharding& sharding) {
+  add_case(__FILE__, __LINE__, "FullyShard", name,
+           [=](RankContext& context) { same_as_fully_shard(context, file, model, sharding); }, {2, 4});
+}
+
 const bool added = [] {
   for (const std::string model : {"lm", "lm_tied"}) {
     for (const std::string strategy : {"full_shard", "shard_grad_op", "no_shard"}) {
-      add_case(__FILE__, __LINE__, "FullyShard", model + "_" + strategy,
-               [=](RankContext& context) { same_as_fully_shard(context, model, model, strategy); }, {2, 4});
+      add(model + "_" + strategy, model, model, by_layer({model, "Block"}, strategy));
     }
     const std::string traced = model == "lm" ? "lm_traced" : "lm_traced_tied";
-    add_case(__FILE__, __LINE__, "FullyShard", traced + "_full_shard",
-             [=](RankContext& context) { same_as_fully_shard(context, traced, model, "full_shard"); }, {2, 4});
+    add(traced + "_full_shard", traced, model, by_layer({traced, "Block"}));
+    Sharding per_parameter = by_layer({model, "Block"});
+    per_parameter.layout = Layout::kPerParameter;
+    add(model + "_per_parameter", model, model, per_parameter);
   }
   return true;
 }();

@@ -3,7 +3,7 @@
     python tests/parity/reference.py [OUT_FOLDER]
 
 Stored: every loss of every rank, and for each parameter the full gradient of step 1 and the value after the last step as
-norm, sum, a weighted sum and samples. C++ makes the same weights and data from integer arithmetic (tests/models/values.py).
+norm, sum, a weighted sum and samples; the shapes of the parameters' shards, and bytes of whole buffers that a step moves. C++ makes the same weights and data from integer arithmetic (tests/models/values.py).
 """
 import json
 import os
@@ -48,16 +48,40 @@ def full(tensor):
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+class Counter:
+    """Bytes of whole buffers, padding included."""
+
+    def __init__(self):
+        self.gathered = self.reduced = 0
+        gather, reduce = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+
+        def counting_gather(output_tensor, *args, **kwargs):
+            self.gathered += output_tensor.nbytes
+            return gather(output_tensor, *args, **kwargs)
+
+        def counting_reduce(output, input, *args, **kwargs):
+            self.reduced += input.nbytes
+            return reduce(output, input, *args, **kwargs)
+
+        dist.all_gather_into_tensor, dist.reduce_scatter_tensor = counting_gather, counting_reduce
+
+
 def work(rank, world, tied, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), world), rank=rank, world_size=world)
+    counter = Counter()
     model = spread_parameters(LanguageModel(tied))
     for block in model.layers:
         fully_shard(block)
     fully_shard(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    shards = {}
+    for name, parameter in model.named_parameters():
+        shards[name] = [None] * world
+        dist.all_gather_object(shards[name], list(parameter.to_local().shape))
     losses = []
     gradients = {}
+    moved = {}
     for step in range(STEPS):
         ids = token_ids(step, rank, BATCH, LENGTH, VOCABULARY)
         optimizer.zero_grad()
@@ -65,6 +89,7 @@ def work(rank, world, tied, folder):
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
         loss.backward()
         if step == 0:
+            moved = {"gathered": counter.gathered, "reduced": counter.reduced}
             gradients = {name: summary(full(p.grad)) for name, p in model.named_parameters()}
         optimizer.step()
         of_ranks = [None] * world
@@ -78,6 +103,8 @@ def work(rank, world, tied, folder):
             "world": world,
             "optimizer": {"kind": "sgd", "rate": RATE, "momentum": MOMENTUM},
             "data": {"steps": STEPS, "batch": BATCH, "length": LENGTH, "vocabulary": VOCABULARY},
+            "bytes_of_a_step": moved,
+            "shards": shards,
             "losses": losses,
             "gradients": gradients,
             "parameters": parameters,
@@ -98,7 +125,7 @@ def main():
                 with open(os.path.join(folder, "result.json")) as file:
                     result = json.load(file)
             path = os.path.join(out, f"fully_shard_{result['model']}_{world}.json")
-            lists = {"losses": result.pop("losses"), "gradients": result.pop("gradients"), "parameters": result.pop("parameters")}
+            lists = {key: result.pop(key) for key in ("shards", "losses", "gradients", "parameters")}
             with open(path, "w") as file:
                 # One line an entry, so that a difference shows where it is.
                 lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
