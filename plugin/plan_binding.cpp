@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "plugin/engine/unit_table.hpp"
-#include "plugin/script/forked_modules.hpp"
 #include "registry/error.hpp"
 
 namespace fsdp2 {
@@ -23,14 +22,16 @@ std::vector<Slot> written_in(const Plan& plan, const BoundTree& bound, size_t un
 }
 
 void refuse_forked(const BoundTree& bound, const Plan& plan) {
-  // Whatever runs below the root is in the tree of its methods' calls.
-  const std::vector<std::string> forked = forked_modules(*bound.objects.front()->type());
   for (const PlannedUnit& unit : plan.units) {
-    if (std::find(forked.begin(), forked.end(), unit.path) == forked.end() || unit.path.empty()) continue;
+    const auto module = std::find_if(bound.tree.modules.begin(), bound.tree.modules.end(),
+                                     [&](const TreeModule& m) { return m.path == unit.path; });
+    const auto& fork = bound.forks[module - bound.tree.modules.begin()];
+    if (!fork || unit.path.empty()) continue;
     throw Error(ErrorCode::kUnsupported,
-                "unit `" + unit.path + "` runs inside torch.jit.fork, where ranks could gather in different orders; " +
-                    "make the module that forks the unit, or leave class `" + unit.class_name + "` out",
-                {.module = unit.path});
+                "unit `" + unit.path + "` runs inside torch.jit.fork" + in_brackets(*fork) +
+                    ", where ranks could gather in different orders; make the module that forks the unit, or leave " +
+                    "class `" + unit.class_name + "` out",
+                {.file = fork->file, .line = fork->line, .module = unit.path});
   }
 }
 

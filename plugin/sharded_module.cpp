@@ -22,15 +22,23 @@ void require_module(const torch::jit::Module& module) {
   }
 }
 
+/// Those that get operators: of units, and of modules that no method calls, so that a host may.
+std::set<const c10::ClassType*> bracketed_classes(const BoundTree& bound, const Binding& binding) {
+  std::set<const c10::ClassType*> classes;
+  for (const auto& object : binding.unit_objects) classes.insert(object->type().get());
+  for (size_t m = 0; m < bound.objects.size(); ++m) {
+    if (!bound.tree.modules[m].called) classes.insert(bound.objects[m]->type().get());
+  }
+  return classes;
+}
+
 std::unique_ptr<MethodReplacement> replace_methods(const BoundTree& bound, const Binding& binding) {
   std::vector<c10::ClassTypePtr> classes;
   std::set<const c10::ClassType*> known;
   for (const auto& object : bound.objects) {
     if (known.insert(object->type().get()).second) classes.push_back(object->type());
   }
-  std::set<const c10::ClassType*> unit_classes;
-  for (const auto& object : binding.unit_objects) unit_classes.insert(object->type().get());
-  return std::make_unique<MethodReplacement>(std::move(classes), unit_classes);
+  return std::make_unique<MethodReplacement>(std::move(classes), bracketed_classes(bound, binding));
 }
 
 std::vector<std::vector<ParameterHome>> homes_of(Binding& binding) {
@@ -40,6 +48,12 @@ std::vector<std::vector<ParameterHome>> homes_of(Binding& binding) {
     for (auto& slots : unit) of_unit.push_back(ParameterHome::in_slots(std::move(slots)));
   }
   return homes;
+}
+
+void warn_of_frozen(const ModuleTree& tree, const LogFunction& log) {
+  for (const TreeModule& module : tree.modules) {
+    if (module.frozen) log(true, frozen_error(module).what());
+  }
 }
 
 }  // namespace
@@ -97,6 +111,7 @@ ShardedModule::ShardedModule(Plan plan, std::shared_ptr<Communicator> communicat
     add_to_unit_table(bound.objects[m], units()[binding.unit_of_module[m]]);
   }
   objects_ = std::move(bound.objects);
+  if (log) warn_of_frozen(bound.tree, log);
 }
 
 ShardedModule::~ShardedModule() {

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "registry/code_place.hpp"
 #include "registry/dtype.hpp"
+#include "registry/error.hpp"
 
 namespace fsdp2 {
 
@@ -16,8 +18,10 @@ struct TreeModule {
   std::string path;        // from the root, "" for the root itself
   std::string class_name;  // last part of the TorchScript class, without mangling: "Linear"
   std::optional<size_t> parent;
-  size_t object = 0;         // index of the first entry of the same object (itself for most)
-  bool has_forward = false;  // false for containers
+  size_t object = 0;                     // index of the first entry of the same object (itself for most)
+  bool has_forward = false;              // false for containers
+  bool called = true;                    // by a method that the root's methods reach, as far as is known
+  std::optional<CodePlace> frozen = {};  // by torch.jit.freeze: its parameters are constants of its code
 };
 
 /// One parameter tensor; a tied one has several names.
@@ -35,5 +39,8 @@ struct ModuleTree {
   std::vector<TreeModule> modules;
   std::vector<TreeParameter> parameters;
 };
+
+/// What is wrong with a module that is frozen, and where.
+Error frozen_error(const TreeModule& module);
 
 }  // namespace fsdp2

@@ -18,6 +18,7 @@ PlannedUnit plan_unit(const ModuleTree& tree, const SelectedUnit& selected, Layo
     const TreeParameter& parameter = tree.parameters[index];
     if (parameter.shape.empty()) {
       ErrorDetails details;
+      details.module = tree.modules[parameter.holders.front()].path;
       details.parameter = parameter.names.front();
       throw Error(ErrorCode::kUnsupported,
                   "parameter `" + parameter.names.front() +

@@ -10,6 +10,8 @@
 #include "plugin/engine/dtype.hpp"
 #include "plugin/engine/tensor_walk.hpp"
 #include "plugin/script/attribute_uses.hpp"
+#include "plugin/script/frozen_module.hpp"
+#include "plugin/script/module_calls.hpp"
 #include "registry/error.hpp"
 
 namespace fsdp2 {
@@ -64,9 +66,11 @@ class Reader {
  public:
   BoundTree read(const torch::jit::Module& module) {
     visit(module._ivalue(), "", std::nullopt);
+    require_parameters();
     for (size_t m = 0; m < bound_.objects.size(); ++m) find_other_holders(m);
     bound_.written_attributes.resize(bound_.objects.size());
     for (size_t m = 0; m < bound_.objects.size(); ++m) find_uses(m);
+    find_calls();
     return std::move(bound_);
   }
 
@@ -80,6 +84,7 @@ class Reader {
     module.parent = parent;
     module.object = first_entry_.try_emplace(object.get(), index).first->second;
     module.has_forward = has_forward(*type);
+    module.frozen = frozen_at(*type);
     bound_.tree.modules.push_back(std::move(module));
     bound_.objects.push_back(object);
     by_path_.emplace(path, index);
@@ -95,10 +100,25 @@ class Reader {
     }
   }
 
+  /// A frozen part beside others is a matter for the planner, unless nothing else is there.
+  void require_parameters() const {
+    const std::vector<TreeModule>& modules = bound_.tree.modules;
+    if (modules.front().frozen) throw frozen_error(modules.front());
+    if (!bound_.tree.parameters.empty()) return;
+    const auto frozen = std::find_if(modules.begin(), modules.end(), [](const auto& m) { return m.frozen; });
+    if (frozen != modules.end()) throw frozen_error(*frozen);
+  }
+
+  void find_calls() {
+    ModuleCalls calls = module_calls(bound_.tree, bound_.objects);
+    for (size_t m = 0; m < bound_.objects.size(); ++m) bound_.tree.modules[m].called = calls.called[m];
+    bound_.forks = std::move(calls.forks);
+  }
+
   void add_parameter(const std::string& name, const at::Tensor& tensor, size_t holder, Slot slot) {
     const auto [found, is_new] = by_tensor_.try_emplace(tensor.unsafeGetTensorImpl(), bound_.tree.parameters.size());
     if (is_new) {
-      bound_.tree.parameters.push_back(describe(name, tensor));
+      bound_.tree.parameters.push_back(describe(name, tensor, bound_.tree.modules[holder].path));
       bound_.slots.emplace_back();
     }
     TreeParameter& parameter = bound_.tree.parameters[found->second];
@@ -153,9 +173,10 @@ class Reader {
                 {.parameter = *parameter});
   }
 
-  TreeParameter describe(const std::string& name, const at::Tensor& tensor) {
+  TreeParameter describe(const std::string& name, const at::Tensor& tensor, const std::string& holder) {
     const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::kUnsupported, "parameter `" + name + "` cannot be sharded: " + why, {.parameter = name});
+      throw Error(ErrorCode::kUnsupported, "parameter `" + name + "` cannot be sharded: " + why,
+                  {.module = holder, .parameter = name});
     };
     if (tensor.is_meta()) refuse("it is on the meta device; load the module with its weights");
     if (tensor.layout() != at::kStrided) refuse("its layout is " + std::string(c10::str(tensor.layout())));

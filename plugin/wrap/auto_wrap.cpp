@@ -24,6 +24,15 @@ class Visitor {
     }
   }
 
+  void note_uncalled(const std::vector<Object>& objects, std::vector<std::string>& notes) {
+    for (const Object object : objects) {
+      std::vector<Object> around;
+      for (const size_t entry : entries_[object]) add_once(around, unit_around(entry));
+      notes.push_back("no method of the model calls `" + tree_.modules[object].path +
+                      "`, so it is no unit: its parameters belong to " + title(common(around)));
+    }
+  }
+
   /// Gives every parameter to the innermost unit that encloses all modules that hold or read it.
   void assign_parameters(std::vector<std::string>& notes) {
     for (size_t i = 0; i < tree_.parameters.size(); ++i) {
@@ -133,13 +142,39 @@ class Visitor {
   std::map<Object, std::vector<size_t>> parameters_;
 };
 
+/// Lets go of chosen modules that nothing calls. Returns those with parameters that lie in no other of them.
+std::vector<Object> let_go_of_uncalled(const ModuleTree& tree, std::vector<bool>& chosen) {
+  const std::vector<int64_t> counts = parameter_counts(tree);
+  std::vector<bool> lies_in_one(tree.modules.size(), false);
+  std::vector<Object> outermost;
+  for (size_t i = 1; i < tree.modules.size(); ++i) {
+    const TreeModule& module = tree.modules[i];
+    const bool inside = lies_in_one[*module.parent];
+    lies_in_one[i] = inside || (chosen[i] && !module.called);
+    if (!chosen[i] || module.called) continue;
+    chosen[i] = false;
+    if (!inside && module.object == i && counts[i] > 0) outermost.push_back(i);
+  }
+  return outermost;
+}
+
+void note_frozen(const ModuleTree& tree, std::vector<std::string>& notes) {
+  for (const TreeModule& module : tree.modules) {
+    if (module.frozen) notes.emplace_back(frozen_error(module).what());
+  }
+}
+
 }  // namespace
 
 std::vector<SelectedUnit> select_units(const ModuleTree& tree, const WrapOptions& wrap,
                                        std::vector<std::string>& notes) {
   if (tree.modules.empty()) throw Error(ErrorCode::kInvalidArgument, "the model has no modules, not even a root");
-  Visitor visitor(tree, choose_modules(tree, wrap));
+  std::vector<bool> chosen = choose_modules(tree, wrap);
+  const std::vector<Object> uncalled = let_go_of_uncalled(tree, chosen);
+  Visitor visitor(tree, std::move(chosen));
+  visitor.note_uncalled(uncalled, notes);
   visitor.assign_parameters(notes);
+  note_frozen(tree, notes);
   return visitor.result();
 }
 

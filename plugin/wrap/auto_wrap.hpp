@@ -10,8 +10,9 @@
 namespace fsdp2 {
 
 /// Chooses the units: children before parents, the root last and always a unit. Every parameter belongs to exactly one:
-/// the innermost unit that encloses all modules that hold or read it. Modules that are one object are one unit. A unit
-/// left without parameters is dropped, except the root. Remarks for a person are added to `notes`.
+/// the innermost unit that encloses all modules that hold or read it. Modules that are one object are one unit. A
+/// module that nothing calls is none, and a unit left without parameters is dropped, except the root. Remarks for a
+/// person are added to `notes`.
 ///
 /// Policies:
 ///   transformer  modules whose class is one of `layer_classes`

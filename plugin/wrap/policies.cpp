@@ -30,6 +30,7 @@ void choose_classes(const ModuleTree& tree, const WrapOptions& wrap, std::vector
       const TreeModule& module = tree.modules[i];
       if (module.class_name != wanted) continue;
       exists = true;
+      if (module.frozen) throw frozen_error(module);
       runs = runs || module.has_forward;
       if (module.has_forward) chosen[i] = true;
     }
@@ -58,6 +59,7 @@ void choose_paths(const ModuleTree& tree, const WrapOptions& wrap, std::vector<b
       const TreeModule& module = tree.modules[i];
       paths.push_back(module.path);
       if (!matches_path(pattern, module.path)) continue;
+      if (module.frozen) throw frozen_error(module);
       if (!module.has_forward) container = module.path;
       if (!module.has_forward) continue;
       chosen[i] = true;

@@ -10,6 +10,7 @@
 namespace fsdp2 {
 
 /// For each entry of the tree whether its object was chosen. The root always is; modules without a forward never are.
+/// Throws Error where the options name what is not there, a container, or a frozen module.
 std::vector<bool> choose_modules(const ModuleTree& tree, const WrapOptions& wrap);
 
 /// Whether a path matches a pattern; `*` stands for any text without a dot.

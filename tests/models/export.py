@@ -5,6 +5,7 @@ import warnings
 
 import torch
 
+import calls
 import escapes
 import language_model
 import odd
@@ -33,6 +34,7 @@ def main():
         save("lm_traced" + suffix, torch.jit.trace(model, example, check_trace=False))
     small_nets.export(save)
     odd.export(save)
+    calls.export(save)
     escapes.export(save)
     other_holders.export(save)
     pretrained_kinds.export(save)

@@ -1,4 +1,5 @@
 """Parameters that something else than their own attribute holds or reads."""
+import io
 from typing import Dict, List, Tuple
 
 import torch
@@ -121,10 +122,37 @@ class OneMemory(nn.Module):
         return self.layer(x)
 
 
+def frozen():
+    """A layer with constants for parameters, as it comes from a file."""
+    layer = torch.jit.freeze(torch.jit.script(spread_parameters(Layer()).eval()))
+    return torch.jit.load(io.BytesIO(layer.save_to_buffer()))
+
+
+class BesideFrozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 8)
+        self.encoder = frozen()
+
+    def forward(self, x):
+        return self.last(self.encoder(self.first(x)))
+
+
+class AroundFrozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = frozen()
+
+    def forward(self, x):
+        return 2 * self.encoder(x)
+
+
 def export(save):
-    for make in (Recurrent, ListOverUnits, InDict, SharedWithBuffer, SharedMemory, Hooked):
+    for make in (Recurrent, ListOverUnits, InDict, SharedWithBuffer, SharedMemory, Hooked, BesideFrozen, AroundFrozen):
         save(make.__name__, torch.jit.script(spread_parameters(make())))
     layer = spread_parameters(Layer())
     layer.register_forward_hook(scales)
     save("HookedRoot", torch.jit.script(layer))
     save("OneMemory", torch.jit.script(OneMemory()))
+    save("FrozenRoot", frozen())

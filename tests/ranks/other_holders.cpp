@@ -66,5 +66,28 @@ RANK_CASE(OtherHolders, hook_of_the_root_is_refused) {
   expect_refused(context, "HookedRoot", {"`up.bias`", "hook"});
 }
 
+/// Frozen, a module's parameters are constants of its code.
+RANK_CASE(OtherHolders, frozen_module_is_refused) {
+  expect_refused(context, "FrozenRoot", {"the module was frozen by torch.jit.freeze", "without freezing"});
+  expect_refused(context, "AroundFrozen", {"`encoder` was frozen by torch.jit.freeze"});
+  auto module = load(context, "BesideFrozen");
+  try {
+    shard(context, module, units_of({"Layer"}));
+    ADD_FAILURE() << "a frozen unit was sharded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.details().module, "encoder");
+    EXPECT_TRUE(error.details().file.ends_with(".py")) << error.what();
+    EXPECT_GT(error.details().line.value_or(0), 0);
+  }
+}
+RANK_CASE(OtherHolders, frozen_part_beside_units) {
+  expect_odd_trains(context, "BesideFrozen", {"Linear"});
+  std::vector<LogLine> log;
+  const auto sharded = shard(context, load(context, "BesideFrozen"), units_of({"Linear"}), nullptr, &log);
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_TRUE(log[0].warning);
+  EXPECT_TRUE(log[0].text.starts_with("`encoder` was frozen by torch.jit.freeze")) << log[0].text;
+}
+
 }  // namespace
 }  // namespace fsdp2::testing

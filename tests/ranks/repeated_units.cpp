@@ -62,6 +62,42 @@ RANK_CASE_ON(RepeatedUnits, never_run, 2, 4) {
   }
 }
 
+/// The host alone calls it: its parameters lie in the root, which is gathered for the call.
+RANK_CASE(RepeatedUnits, called_by_the_host_alone) {
+  Recipe recipe = odd_recipe();
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    const at::Tensor x = odd_input(step, rank);
+    const at::Tensor spare = module.attr("spare").toModule().forward({x}).toTensor();
+    return mean_square(module.forward({x})) + mean_square(spare);
+  };
+  expect_odd_trains(context, "Uncalled", {"Layer"}, recipe);
+  expect_odd_trains(context, "Uncalled", {"Linear"}, recipe);
+
+  const Plan plan = plan_for(tree_of(load(context, "Uncalled")), units_of({"Layer"}), context.world());
+  ASSERT_EQ(plan.units.size(), 3U);
+  for (const PlannedParameter& parameter : plan.units[2].parameters) {
+    EXPECT_TRUE(parameter.name.starts_with("spare.")) << parameter.name;
+  }
+  EXPECT_NE(to_table(plan).find("note: no method of the model calls `spare`"), std::string::npos) << to_table(plan);
+}
+
+/// What runs is known only when it runs: all of them count as called.
+RANK_CASE(RepeatedUnits, through_an_interface) {
+  const auto k = [](int64_t step) { return (step * 2) % 3; };
+  expect_odd_trains(context, "ThroughInterface", {"Layer"}, with_number(k, 4));
+  const Plan plan = plan_for(tree_of(load(context, "ThroughInterface")), units_of({"Layer"}), context.world());
+  EXPECT_EQ(plan.units.size(), 6U);
+}
+
+/// Data that all ranks have alike.
+RANK_CASE(RepeatedUnits, chosen_by_data) {
+  Recipe recipe = odd_recipe();
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    return mean_square(module.forward({odd_input(step, rank), fill({step}, step)}));
+  };
+  expect_odd_trains(context, "OnData", {"Layer"}, recipe);
+}
+
 RANK_CASE(RepeatedUnits, nested) {
   expect_odd_trains(context, "Nested", {"Outer", "Layer"});
   expect_odd_trains(context, "Nested", {"Outer", "Layer", "Linear"});
@@ -111,6 +147,8 @@ RANK_CASE(RepeatedUnits, in_a_fork) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
       EXPECT_NE(std::string(error.what()).find("torch.jit.fork"), std::string::npos) << error.what();
+      EXPECT_TRUE(error.details().file.ends_with("odd.py")) << error.what();
+      EXPECT_GT(error.details().line.value_or(0), 0);
       EXPECT_EQ(error.details().module, std::string(units) == "Layer" ? "a" : "a.up") << error.what();
     }
   }

@@ -80,6 +80,8 @@ class TreeBuilder {
     tree_.parameters[parameter].readers.push_back(holder);
   }
 
+  TreeModule& entry(size_t module) { return tree_.modules[module]; }
+
   void read_by(size_t parameter, size_t reader) { tree_.parameters[parameter].readers.push_back(reader); }
 
   const ModuleTree& tree() const { return tree_; }

@@ -212,6 +212,50 @@ TEST(AutoWrap, OneObjectUnderTwoPathsIsOneUnit) {
   EXPECT_EQ(paths(model.tree(), select(model.tree(), modules({"b.shared"}))), (Paths{"a.shared", ""}));
 }
 
+TEST(AutoWrap, WhatNothingCallsIsNoUnit) {
+  TreeBuilder model;
+  const size_t block = model.module(0, "block", "Block");
+  const size_t scale = model.parameter(block, "scale", {8});
+  const size_t spare = model.module(block, "spare", "Linear");
+  const size_t weight = model.parameter(spare, "weight", {8, 8});
+  const size_t inner = model.module(spare, "inner", "Linear");
+  const size_t bias = model.parameter(inner, "bias", {8});
+  const size_t empty = model.module(0, "empty", "Linear");
+  for (const size_t module : {spare, inner, empty}) model.entry(module).called = false;
+  const Result result = select(model.tree(), transformer({"Block", "Linear"}));
+  EXPECT_EQ(paths(model.tree(), result), (Paths{"block", ""}));
+  EXPECT_EQ(result.units[0].parameters, (std::vector<size_t>{scale, weight, bias}));
+  EXPECT_EQ(result.notes,
+            std::vector<std::string>{
+                "no method of the model calls `block.spare`, so it is no unit: its parameters belong to `block`"});
+}
+
+TEST(AutoWrap, WhatIsCalledByOnePathIsAUnit) {
+  TreeBuilder model;
+  const size_t a = model.module(0, "a", "Linear");
+  model.tie(model.parameter(a, "weight", {4, 4}), model.module(0, "b", "Linear", true, a), "weight");
+  EXPECT_EQ(paths(model.tree(), select(model.tree(), modules({"b"}))), (Paths{"a", ""}));
+}
+
+TEST(AutoWrap, AFrozenModuleIsNoUnit) {
+  TreeBuilder model = small_model();
+  model.entry(model.module(0, "frozen", "Encoder")).frozen = CodePlace{"net.py", 12};
+  const std::string text =
+      "`frozen` was frozen by torch.jit.freeze (net.py, line 12): its parameters are constants, which cannot be "
+      "sharded or trained; save it without freezing it";
+  for (const WrapOptions& wrap : {transformer({"Encoder"}), modules({"frozen"}), modules({"*"})}) {
+    const Error error = error_of([&] { select(model.tree(), wrap); });
+    EXPECT_EQ(error.what(), text);
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(error.details().module, "frozen");
+    EXPECT_EQ(error.details().file, "net.py");
+    EXPECT_EQ(error.details().line, 12);
+  }
+  const Result beside = select(model.tree(), every());
+  EXPECT_EQ(beside.units.size(), 7U);
+  EXPECT_EQ(beside.notes, std::vector<std::string>{text});
+}
+
 TEST(AutoWrap, AnEmptyTreeIsRefused) {
   EXPECT_EQ(test::text_of([] {
               std::vector<std::string> notes;
