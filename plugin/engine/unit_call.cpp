@@ -121,8 +121,8 @@ void UnitCall::release(c10::IValue& outputs) {
   outputs = replace_tensors(outputs, released);
   for (const c10::IValue& value : shared_) replace_tensors_inside(value, released);
   for (const Slot& slot : unit_->written_attributes()) {
+    replace_tensors_inside(slot.value(), released);  // first: a list stays the same object
     slot.object->setSlot(slot.index, replace_tensors(slot.value(), released));
-    replace_tensors_inside(slot.value(), released);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace fsdp2 {
@@ -12,6 +13,26 @@ namespace jit = torch::jit;
 
 // Values that are modules, with their path below self.
 using ModuleValues = std::unordered_map<const jit::Value*, std::vector<std::string>>;
+
+bool is_changeable(const c10::Type& type) {
+  const c10::TypeKind kind = type.kind();
+  return kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType || kind == c10::TypeKind::ClassType;
+}
+
+/// Whether the node puts something into a list, a dict or an object that it gets, or may hand it to what does.
+bool may_fill(const jit::Use& use) {
+  const c10::Symbol kind = use.user->kind();
+  if (kind == c10::prim::CallMethod || kind == c10::prim::CallFunction || kind == c10::prim::fork) return true;
+  if (kind == c10::prim::SetAttr) return use.offset == 0;
+  const c10::FunctionSchema* schema = use.user->maybeSchema();
+  if (schema == nullptr || use.offset >= schema->arguments().size()) return false;
+  const auto* alias = schema->arguments()[use.offset].alias_info();
+  return alias != nullptr && alias->isWrite();
+}
+
+bool may_be_filled(const jit::Value& value) {
+  return is_changeable(*value.type()) && std::any_of(value.uses().begin(), value.uses().end(), may_fill);
+}
 
 void collect(const jit::Block& block, ModuleValues& modules, AttributeUses& uses) {
   for (const jit::Node* node : block.nodes()) {
@@ -28,6 +49,7 @@ void collect(const jit::Block& block, ModuleValues& modules, AttributeUses& uses
           modules.emplace(node->output(), std::move(path));
         } else {
           uses.reads.push_back({owner->second, name});
+          if (may_be_filled(*node->output())) uses.writes.push_back({owner->second, name});
         }
       }
     }

@@ -15,7 +15,7 @@ struct AttributeUse {
 
 struct AttributeUses {
   std::vector<AttributeUse> reads;
-  std::vector<AttributeUse> writes;
+  std::vector<AttributeUse> writes;  // and those that hold what may be filled: a list that is appended to
 };
 
 /// Whether values of the type are modules, seen as their class or through an interface.

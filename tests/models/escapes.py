@@ -1,5 +1,5 @@
 """Units whose results leave by other ways than their outputs."""
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,33 @@ class ReadsAttributes(nn.Module):
     def forward(self, x):
         y = self.second(self.first(x))
         return self.last(y), self.first.extra + self.second.extra
+
+
+class ThroughListAttribute(nn.Module):
+    """Keeps its inner results in a list that stays the same object."""
+    kept: List[Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Layer()
+        self.kept = []
+
+    def forward(self, x):
+        self.kept.clear()
+        self.kept.append(self.inner(x))
+        self.kept.append(self.inner.up.weight)
+        return 0.5 * x
+
+
+class ReadsListAttributes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = ThroughListAttribute()
+        self.second = ThroughListAttribute()
+
+    def forward(self, x):
+        y = self.second(self.first(x))
+        return y, torch.tanh(self.first.kept[0] * self.second.kept[0]) @ self.first.kept[1]
 
 
 class ThroughList(nn.Module):
@@ -121,6 +148,30 @@ class Boxes(nn.Module):
         return y * box.content
 
 
+class GivesParameters(nn.Module):
+    """Hands out its parameters: themselves, in containers, and views of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Layer()
+
+    def forward(self, x) -> Tuple[Tensor, Tensor, Dict[str, Tensor], List[Tensor]]:
+        up, down = self.inner.up, self.inner.down
+        return self.inner(x), up.weight, {"bias": up.bias}, [down.weight.t(), down.weight[1]]
+
+
+class TakesParameters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = GivesParameters()
+        self.second = GivesParameters()
+
+    def forward(self, x):
+        y, weight, named, views = self.first(x)
+        z, other, other_named, other_views = self.second(y @ weight + named["bias"])
+        return z @ other @ views[0] + other_named["bias"] * views[1], other_views[0]
+
+
 def export(save):
-    for make in (ReadsAttributes, ReadsList, ReadsDict, Boxes):
+    for make in (ReadsAttributes, ReadsListAttributes, ReadsList, ReadsDict, Boxes, TakesParameters):
         save(make.__name__, torch.jit.script(spread_parameters(make())))

@@ -22,12 +22,20 @@ RANK_CASE(Escapes, through_an_attribute_of_the_root) {
   expect_odd_trains(context, "ReadsAttributes", {"Linear"}, recipe);
 }
 
+RANK_CASE(Escapes, through_a_list_in_an_attribute) {
+  expect_odd_trains(context, "ReadsListAttributes", {"ThroughListAttribute"});
+}
 RANK_CASE(Escapes, through_a_list) {
   expect_odd_trains(context, "ReadsList", {"ThroughList"});
   expect_odd_trains(context, "ReadsList", {"ThroughList", "Layer"});
 }
 RANK_CASE(Escapes, through_a_dictionary) {
   expect_odd_trains(context, "ReadsDict", {"ThroughDict"});
+}
+/// Parameters themselves, and views of them, that the caller uses when the unit is resharded.
+RANK_CASE(Escapes, parameters) {
+  expect_odd_trains(context, "TakesParameters", {"GivesParameters"});
+  expect_trains_like_unsharded(context, "TakesParameters", {}, odd_recipe());
 }
 RANK_CASE(Escapes, through_an_object) {
   expect_odd_trains(context, "Boxes", {"ReturnsBox", "TakesBox"});
