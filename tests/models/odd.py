@@ -517,6 +517,42 @@ class MixedModel(nn.Module):
         return self.head(x)
 
 
+class TwoDtypes(nn.Module):
+    """Two dtypes that train in one unit."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.table = nn.Parameter(torch.empty(8, 8, dtype=torch.float64))
+        self.scale = nn.Parameter(torch.empty(8, dtype=torch.float64))
+
+    def forward(self, x):
+        return (torch.tanh(self.linear(x)).double() @ self.table * self.scale).float()
+
+
+class TwoDtypesModel(MixedModel):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([TwoDtypes(), TwoDtypes()])
+
+
+class ComplexLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(8, 8, dtype=torch.complex64))
+        self.phase = nn.Parameter(torch.empty(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        y = (x.to(torch.complex64) @ self.weight) * self.phase.unsqueeze(1)
+        return torch.tanh(y.real) + y.imag
+
+
+class ComplexModel(MixedModel):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([ComplexLayer(), ComplexLayer()])
+
+
 class ConvolutionModel(nn.Module):
     """4-D weights; `strided` keeps them in channels-last order."""
 
@@ -643,6 +679,15 @@ def frozen_parts(module):
     return module
 
 
+def complex_numbers():
+    module = spread_parameters(ComplexModel())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.is_complex():
+                parameter += 0.5j * parameter.flip(0)
+    return module
+
+
 def mixed():
     module = spread_parameters(MixedModel())
     for layer in module.layers:
@@ -662,6 +707,8 @@ def export(save):
     save("Frozen", torch.jit.script(frozen_parts(spread_parameters(ThreeLayers()))))
     save("Double", torch.jit.script(spread_parameters(ThreeLayers()).double()))
     save("Mixed", torch.jit.script(mixed()))
+    save("TwoDtypes", torch.jit.script(spread_parameters(TwoDtypesModel())))
+    save("Complex", torch.jit.script(complex_numbers()))
     save("Tiny", torch.jit.script(Tiny()))
     save("TinyUnits", torch.jit.script(TinyUnits()))
     save("Convolution", torch.jit.script(spread_parameters(ConvolutionModel(False))))

@@ -33,6 +33,22 @@ RANK_CASE(ParameterKinds, frozen_gradients_stay_undefined) {
   EXPECT_EQ(frozen, 6);
 }
 
+/// The host freezes and thaws between steps: a weight, a whole layer, and what was frozen at the wrap. What it freezes
+/// is the shard, in the slot of the module.
+RANK_CASE(ParameterKinds, frozen_and_thawed_between_steps) {
+  Recipe recipe = odd_recipe(6);
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    for (const auto& [name, parameter] : named_parameters(module)) {
+      if (name == "a.up.weight") parameter.requires_grad_(step % 3 != 1);
+      if (name.starts_with("b.")) parameter.requires_grad_(step % 4 >= 2);
+    }
+    return mean_square(module.forward({odd_input(step, rank)}));
+  };
+  expect_odd_trains(context, "ThreeLayers", {"Layer"}, recipe);
+  expect_odd_trains(context, "ThreeLayers", {}, recipe);
+  expect_odd_trains(context, "Frozen", {"Layer"}, recipe);
+}
+
 RANK_CASE_ON(ParameterKinds, frozen_bytes_are_not_reduced, 2, 4) {
   auto module = load(context, "Frozen");
   auto communicator = context.new_communicator();
@@ -58,6 +74,18 @@ RANK_CASE(ParameterKinds, float64) {
   tight.gradient = 1e-12;
   tight.parameter = 1e-12;
   expect_odd_trains(context, "Double", {"Layer"}, recipe, tight);
+}
+
+RANK_CASE_ON(ParameterKinds, complex64, 2, 4) {
+  // TorchScript's optimising executor gets gradients of complex numbers wrong: graphs as they are written.
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+  expect_odd_trains(context, "Complex", {"ComplexLayer"});
+}
+
+/// A buffer for each, both reduced.
+RANK_CASE_ON(ParameterKinds, float32_and_float64_in_one_unit, 2, 4) {
+  expect_odd_trains(context, "TwoDtypes", {"TwoDtypes"});
+  expect_odd_trains(context, "TwoDtypes", {});
 }
 
 RANK_CASE_ON(ParameterKinds, frozen_bfloat16_beside_float32, 2, 4) {

@@ -202,7 +202,7 @@ void expect_shards_equal(const ShardedModule& sharded, const TensorsByName& full
     const at::Tensor wanted = part_of(full.at(name), parts.at(name).range);
     ASSERT_EQ(shard.numel(), wanted.numel());
     if (wanted.numel() == 0) continue;
-    const at::Tensor difference = (shard.detach().reshape({-1}) - wanted).to(at::kDouble).abs().max();
+    const at::Tensor difference = (shard.detach().reshape({-1}) - wanted).abs().to(at::kDouble).max();
     EXPECT_LE(difference.item<double>(), tolerance);
   }
 }
@@ -216,7 +216,7 @@ void expect_parameters_equal(const jit::Module& module, const TensorsByName& ful
     ASSERT_EQ(own.at(name).sizes(), wanted.sizes());
     ASSERT_EQ(own.at(name).scalar_type(), wanted.scalar_type());
     if (wanted.numel() == 0) continue;
-    at::Tensor difference = (own.at(name).detach() - wanted).to(at::kDouble).abs();
+    at::Tensor difference = (own.at(name).detach() - wanted).abs().to(at::kDouble);
     if (tolerance.noise.count(name)) difference = difference.masked_fill(tolerance.noise.at(name), 0);
     EXPECT_LE(difference.max().item<double>(), tolerance.parameter);
   }
