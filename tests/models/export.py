@@ -11,6 +11,7 @@ import language_model
 import odd
 import other_holders
 import pretrained_kinds
+import pretrained_package
 import small_nets
 from values import spread_parameters
 
@@ -38,6 +39,7 @@ def main():
     escapes.export(save)
     other_holders.export(save)
     pretrained_kinds.export(save)
+    pretrained_package.export(out)
     with open(os.path.join(out, "complete"), "w") as stamp:
         stamp.write(torch.__version__ + "\n")
 

@@ -1,7 +1,18 @@
 """Tiny models of Hugging Face transformers, made from hand-written configurations: nothing is downloaded."""
 import torch
 import transformers
-from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 VOCABULARY = 257
 
@@ -67,9 +78,48 @@ def bert():
     )
 
 
-def traced(model):
-    example = torch.arange(2 * 16).reshape(2, 16) % VOCABULARY
-    return torch.jit.trace(LogitsOnly(model).train(), example, check_trace=False)
+class Sequences(LogitsOnly):
+    """An encoder reads, a decoder writes, both over one table of words."""
+
+    def forward(self, ids, written):
+        return self.model(input_ids=ids, decoder_input_ids=written, return_dict=False)[0]
+
+
+def t5():
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=VOCABULARY,
+            d_model=32,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_decoder_layers=2,
+            num_heads=4,
+            dropout_rate=0.0,
+            decoder_start_token_id=0,
+            use_cache=False,
+        )
+    )
+
+
+def vit():
+    return ViTForImageClassification(
+        ViTConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            image_size=16,
+            patch_size=4,
+            num_labels=5,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+
+
+def traced(wrapped, *examples):
+    return torch.jit.trace(wrapped.train(), examples, check_trace=False)
 
 
 def export(save):
@@ -81,6 +131,10 @@ def export(save):
         "hf_gpt2_tied": lambda: gpt2(True),
         "hf_bert_tied": bert,
     }
+    ids = torch.arange(2 * 16).reshape(2, 16) % VOCABULARY
     for name, make in makers.items():
         torch.manual_seed(11)
-        save(name, traced(make()))
+        save(name, traced(LogitsOnly(make()), ids))
+    torch.manual_seed(11)
+    save("hf_t5", traced(Sequences(t5()), ids, ids))
+    save("hf_vit", traced(LogitsOnly(vit()), torch.ones(2, 3, 16, 16)))
