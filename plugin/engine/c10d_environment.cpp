@@ -104,7 +104,7 @@ c10::intrusive_ptr<c10d::Store> group_store(const LaunchEnvironment& env, Timeou
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& env,
-                                             Timeout timeout) {
+                                            Timeout timeout) {
   using Gloo = c10d::ProcessGroupGloo;
   const auto limit = timeout > Timeout::zero() ? timeout : Timeout(kBackendDefaultTimeout);
   auto options = Gloo::Options::create(limit);

@@ -12,8 +12,8 @@
 #include "plugin/engine/gradients.hpp"
 #include "plugin/engine/memory_pool.hpp"
 #include "registry/error.hpp"
-#include "registry/nearest_name.hpp"
 #include "registry/layout.hpp"
+#include "registry/nearest_name.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -97,6 +97,7 @@ void Engine::detach() {
   for (const auto& unit : units_) unit->detach();
   runtime_->detached = true;
   runtime_->pool->close();
+  runtime_->step_check.forget();
 }
 
 void Engine::begin_local_use() {
@@ -174,7 +175,8 @@ at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part
   const c10::InferenceMode normal(false);
   const at::NoGradGuard no_grad;
   const at::Tensor flat = part.detach().reshape({-1});
-  if (!r.gathers) return flat.clone().view(parameter->shape);
+  const bool wanted = only_rank < 0 || only_rank == own_rank;
+  if (!r.gathers) return wanted ? flat.clone().view(parameter->shape) : at::Tensor();
   int64_t largest = 0;
   for (int64_t rank = 0; rank < r.mesh.shard; ++rank)
     largest = std::max(largest, range_of(rank).end - range_of(rank).begin);
@@ -183,7 +185,7 @@ at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part
   sent.narrow(0, 0, flat.numel()).copy_(flat);
   r.communicator->announce(name);
   r.communicator->all_gather(parts.view(-1), sent)->wait();
-  if (only_rank >= 0 && only_rank != own_rank) return {};
+  if (!wanted) return {};
   at::Tensor full = at::empty({numel(parameter->shape)}, flat.options());
   for (int64_t rank = 0; rank < r.mesh.shard; ++rank) {
     const auto [begin, end] = range_of(rank);

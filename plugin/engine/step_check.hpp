@@ -23,6 +23,7 @@ class StepCheck {
 
   /// Notes what gradients and shards hold: at the end of backward, and after each call of ours that changes them.
   void record(std::span<const std::weak_ptr<Unit>> units);
+  void forget() { records_.clear(); }
   /// Whether there is anything to compare with.
   [[nodiscard]] bool is_due() const { return !records_.empty(); }
   /// Compares gradients, and shards as well where `with_shards` (before the optimizer's step). Throws Error

@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
+#include <chrono>
+
 #include "registry/error.hpp"
 
 namespace fsdp2 {
@@ -61,6 +63,9 @@ void Unit::check_shards() const {
 }
 
 void Unit::communicate(c10::function_ref<void()> collective) const {
+  constexpr auto kAtOnce =
+      std::chrono::milliseconds(500);  // a peer that is gone; others are asked after a wait in vain
+  const auto began = std::chrono::steady_clock::now();
   try {
     runtime_->communicator->announce(path_);
     collective();
@@ -71,7 +76,8 @@ void Unit::communicate(c10::function_ref<void()> collective) const {
     std::string text = title() + ": " + e.what();
     if (e.code() == ErrorCode::kCommunication) {
       runtime_->pool->abandon();
-      const std::string others = runtime_->communicator->whereabouts(title());
+      const bool waited = std::chrono::steady_clock::now() - began > kAtOnce;
+      const std::string others = waited ? runtime_->communicator->whereabouts(title()) : "";
       if (!others.empty()) text += " (meanwhile " + others + ")";
     }
     throw Error(e.code(), text, std::move(details));
