@@ -1,6 +1,8 @@
 #include "plugin/checkpoint/module_rewrite.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <caffe2/serialize/inline_container.h>
 #include <unistd.h>
 

@@ -1,6 +1,8 @@
 // Started by mpirun on any number of ranks: collectives over an MPI_Comm, and what happens when a rank does not answer.
 // Exits with 1 and the reason where a rank finds something wrong.
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
 #include <fsdp2/mpi.h>
 
 #include <chrono>

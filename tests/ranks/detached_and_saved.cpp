@@ -137,8 +137,10 @@ void export_while_sharded(RankContext& context, const std::string& model, const 
     EXPECT_TRUE(named_parameters(exported).at(name).equal(tensor)) << name;
   }
   for (const auto& buffer : module.named_buffers()) {
-    for (const auto& stored : exported.named_buffers())
-      if (stored.name == buffer.name) EXPECT_TRUE(stored.value.equal(buffer.value)) << buffer.name;
+    for (const auto& stored : exported.named_buffers()) {
+      if (stored.name != buffer.name) continue;
+      EXPECT_TRUE(stored.value.equal(buffer.value)) << buffer.name;
+    }
   }
   const auto records = records_of(target);
   const auto source_records = records_of(source);
