@@ -103,8 +103,8 @@ constexpr std::array kKinds{CheckpointKind::kSharded, CheckpointKind::kFull};
 constexpr std::array kModes{LoadMode::kSharded, LoadMode::kBroadcast, LoadMode::kFull};
 constexpr std::array kPrecisions{DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
-constexpr std::array<std::string_view, 5> kStrategies{"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
-                                                      "hybrid_shard_zero2"};
+constexpr std::array<std::string_view, 5> kStrategyNames{"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+                                                         "hybrid_shard_zero2"};
 
 // Names with a prefix of their own come from plugins, so only planning can tell whether they exist.
 Fault take_strategy(Options& options, const Value& value) {
@@ -113,9 +113,9 @@ Fault take_strategy(Options& options, const Value& value) {
   const std::string_view base = strategy_base(*text);
   const bool foreign = base.find('.') != std::string_view::npos;
   bool known = foreign;
-  for (const std::string_view name : kStrategies) known = known || name == base;
+  for (const std::string_view name : kStrategyNames) known = known || name == base;
   if (!known) {
-    std::string nearest = nearest_name(base, kStrategies);
+    std::string nearest = nearest_name(base, kStrategyNames);
     const size_t prefix = text->size() - base.size();
     return wrong_value(value, nearest.empty() ? nearest : text->substr(0, prefix) + nearest);
   }
