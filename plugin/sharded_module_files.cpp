@@ -7,6 +7,7 @@
 
 #include "plugin/checkpoint/module_archive.hpp"
 #include "plugin/checkpoint/module_rewrite.hpp"
+#include "plugin/engine/exception_text.hpp"
 #include "plugin/engine/rank_values.hpp"
 #include "plugin/sharded_module.hpp"
 #include "registry/error.hpp"
@@ -29,14 +30,13 @@ class TogetherOrNot {
     } catch (const Error& error) {
       fault_ = error;
     } catch (const std::exception& error) {
-      fault_ = Error(ErrorCode::kInternal, error.what());
+      fault_ = Error(ErrorCode::kInternal, exception_text(error));
     }
   }
   /// Throws on every rank where one has a fault: its own there, elsewhere one that names the rank. Collective.
   void agree() {
     if (communicator_.size() > 1) {
-      communicator_.announce(what_);
-      const auto faults = all_gather_values<int64_t>(communicator_, {fault_ ? 1 : 0}, device_);
+      const auto faults = all_gather_values<int64_t>(communicator_, what_, {fault_ ? 1 : 0}, device_);
       for (size_t rank = 0; rank < faults.size() && !fault_; ++rank) {
         if (faults[rank] == 0) continue;
         throw Error(ErrorCode::kFailedPrecondition,
@@ -72,7 +72,7 @@ void ShardedModule::export_to(const std::string& source, const std::string& targ
   if (communicator().rank() == 0) {
     ranks.run([&] {
       rewrite = std::make_unique<ModuleRewrite>(source, target);
-      for (const ShardGeometry& part : parts) rewrite->require(part.name, part.shape);
+      for (const ShardGeometry& part : parts) rewrite->require(part.name, part.shape, part.shard.scalar_type());
       for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
         if (has_elements(buffer.value)) rewrite->replace(buffer.name, buffer.value);
       }
@@ -94,22 +94,23 @@ void ShardedModule::load_from(const std::string& source) {
   std::unique_ptr<ModuleArchive> archive;
   ranks.run([&] {
     archive = std::make_unique<ModuleArchive>(source);
-    for (const ShardGeometry& part : parts) archive->require(part.name, part.shape);
+    for (const ShardGeometry& part : parts) archive->require(part.name, part.shape, part.shard.scalar_type());
     for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
-      if (has_elements(buffer.value)) archive->require(buffer.name, buffer.value.sizes());
+      if (has_elements(buffer.value)) archive->require(buffer.name, buffer.value.sizes(), buffer.value.scalar_type());
     }
   });
   ranks.agree();
   const at::NoGradGuard no_grad;
   for (const ShardGeometry& part : parts) {
     if (!has_elements(part.shard)) continue;
-    const at::Tensor whole = archive->tensors().at(part.name).tensor.reshape({-1});
-    part.shard.view({-1}).copy_(whole.slice(0, part.range.begin, part.range.end));
+    part.shard.view({-1}).copy_(archive->elements(part.name, part.range.begin, part.range.end));
   }
   for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
-    if (has_elements(buffer.value)) buffer.value.copy_(archive->tensors().at(buffer.name).tensor);
+    if (has_elements(buffer.value))
+      buffer.value.copy_(archive->elements(buffer.name, 0, buffer.value.numel()).view(buffer.value.sizes()));
   }
   mark_written();
+  note_own_change();
 }
 
 }  // namespace fsdp2

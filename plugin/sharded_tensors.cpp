@@ -1,5 +1,6 @@
 #include "plugin/sharded_tensors.hpp"
 
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -12,6 +13,38 @@
 namespace fsdp2 {
 namespace {
 
+/// The tensors that engines of this process have made shards of: nothing in the tensors themselves tells.
+class ShardedTable {
+ public:
+  void add(const at::Tensor& tensor) {
+    const std::scoped_lock lock(mutex_);
+    entries_.insert_or_assign(tensor.unsafeGetTensorImpl(), Weak(tensor.getIntrusivePtr()));
+  }
+  void remove(const at::Tensor& tensor) {
+    const std::scoped_lock lock(mutex_);
+    entries_.erase(tensor.unsafeGetTensorImpl());
+  }
+  bool holds(const at::Tensor& tensor) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = entries_.find(tensor.unsafeGetTensorImpl());
+    if (found == entries_.end()) return false;
+    if (!found->second.expired()) return true;
+    entries_.erase(found);  // another tensor, at the address of one that is gone
+    return false;
+  }
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+  std::mutex mutex_;
+  std::unordered_map<const at::TensorImpl*, Weak> entries_;
+};
+
+// Leaked on purpose: destructors at exit may run after LibTorch's own.
+ShardedTable& sharded_tensors() {
+  static auto& table = *new ShardedTable;
+  return table;
+}
+
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, "parameter `" + name + "` " + why, {.parameter = name});
 }
@@ -19,6 +52,9 @@ namespace {
 void check_tensor(const NamedTensor& parameter, const at::Tensor& first) {
   const auto& [name, tensor] = parameter;
   if (!tensor.defined()) refuse(name, "is not defined");
+  if (sharded_tensors().holds(tensor))
+    refuse(name, "is sharded already, by an engine that lives or ended without detach()");
+  if (tensor.is_inference()) refuse(name, "is an inference tensor; clone it outside InferenceMode");
   if (!tensor.is_leaf()) refuse(name, "is not a leaf: it is a result of other tensors");
   if (tensor.is_sparse() || tensor.is_quantized() || tensor.is_meta())
     refuse(name, "is not a dense tensor with memory");
@@ -140,6 +176,13 @@ ShardedTensors::ShardedTensors(Plan plan, std::shared_ptr<Communicator> communic
     : Engine(std::move(plan), std::move(communicator), device, std::move(homes), log) {
   for (const TreeModule& module : tree.modules) modules_.emplace(module.path, std::nullopt);
   for (size_t u = 0; u < units().size(); ++u) modules_[units()[u]->path()] = u;
+  for (const NamedTensor& parameter : parameters()) sharded_tensors().add(parameter.tensor);
+}
+
+void ShardedTensors::detach() {
+  const std::vector<NamedTensor> whole_again = parameters();
+  Engine::detach();
+  for (const NamedTensor& parameter : whole_again) sharded_tensors().remove(parameter.tensor);
 }
 
 c10::intrusive_ptr<UnitCall> ShardedTensors::enter(const std::string& path) {

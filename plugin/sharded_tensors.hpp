@@ -18,8 +18,9 @@
 namespace fsdp2 {
 
 /// The tree that dotted names spell out. The same tensor under two names is tied. Throws Error (kInvalidArgument),
-/// naming the parameter, for tensors that cannot be sharded in place: not leaves, not contiguous, without dimensions,
-/// sharing their memory, or on another device than the first; and for a name that is empty or occurs twice.
+/// naming the parameter, for tensors that cannot be sharded in place: sharded already, not leaves, views, inference
+/// tensors, not contiguous, without dimensions, sharing their memory, or on another device than the first; and for a
+/// name that is empty or occurs twice.
 ModuleTree tree_of(std::span<const NamedTensor> parameters);
 
 class ShardedTensors final : public Engine {
@@ -28,6 +29,9 @@ class ShardedTensors final : public Engine {
   static std::unique_ptr<ShardedTensors> shard(std::span<const NamedTensor> parameters,
                                                std::shared_ptr<Communicator> communicator, const MakePlan& make_plan,
                                                const LogFunction& log);
+
+  /// The tensors are plain and whole afterwards.
+  void detach() override;
 
   /// Opens the unit at `path` (collective) and returns the call, or null where the module is no unit, or is inside a
   /// call of itself, or the parameters are gathered for local use. Throws Error (kNotFound) with the nearest path.

@@ -83,7 +83,7 @@ struct DebugOptions {
   int64_t order_check = 0;  // steps whose order of collectives is compared over ranks, -1 is all
   bool force_collectives = false;
   double timeout_s = 300;
-  int64_t check_steps = 2;  // backward passes after which a host's changes of gradients are looked for
+  int64_t check_steps = 2;  // optimizer steps whose gradients are checked against changes by the host
   bool operator==(const DebugOptions&) const = default;
 };
 

@@ -65,7 +65,7 @@ struct Plan {
   std::vector<PlannedUnit> units;  // bottom-up: children first, the root last
   std::vector<std::string> notes;  // remarks for a person, for example where a tied weight went
   bool force_collectives = false;  // communicate even where one rank would not need to
-  int64_t check_steps = 0;         // backward passes after which gradients are checked against changes by the host
+  int64_t check_steps = 0;         // optimizer steps whose gradients are checked
   bool operator==(const Plan&) const = default;
 };
 

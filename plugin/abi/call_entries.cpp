@@ -1,4 +1,5 @@
 // Entries around a forward that the host writes in C++.
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,12 @@ fsdp2_status* engine_enter(fsdp2_engine* engine, const char* path, void* const* 
     const c10::IValue inputs = tuple_of(tensors, count);
     auto call = std::make_unique<fsdp2_call>();
     call->unit = sharded->enter(module);
-    if (call->unit) put_back(call->unit->begin(inputs, {}), tensors);
+    if (call->unit) {
+      // There is no graph that would tell which inputs the host's forward changes in place: any may be.
+      std::vector<int64_t> written(count);
+      std::iota(written.begin(), written.end(), 0);
+      put_back(call->unit->begin(inputs, written), tensors);
+    }
     *out = call.release();
   });
 }

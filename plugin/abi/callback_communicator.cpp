@@ -82,12 +82,12 @@ class CallbackCommunicator::Transfer {
                               current_stream(tensors_[0]), &request_);
     if (fault != nullptr) {
       request_ = nullptr;
+      lose_tensors();
       link_->fail(fault);
     }
   }
   ~Transfer() {
-    // It may still be written to: better lost than somebody else's.
-    if (request_ != nullptr) static_cast<void>(new std::vector<at::Tensor>(std::move(tensors_)));
+    if (request_ != nullptr) lose_tensors();
   }
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -122,6 +122,9 @@ class CallbackCommunicator::Transfer {
   }
 
  private:
+  /// They may still be written to: better lost than somebody else's.
+  void lose_tensors() { static_cast<void>(new std::vector<at::Tensor>(std::move(tensors_))); }
+
   std::shared_ptr<Link> link_;
   std::vector<at::Tensor> tensors_;
   void* request_ = nullptr;

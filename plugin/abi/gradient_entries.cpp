@@ -53,7 +53,7 @@ fsdp2_status* engine_visit_geometry(const fsdp2_engine* engine, fsdp2_geometry_v
       c.dims = part.shape.size();
       c.begin = part.range.begin;
       c.end = part.range.end;
-      c.whole_rows = part.shard.dim() == static_cast<int64_t>(part.shape.size()) ? 1 : 0;
+      c.whole_rows = part.whole_rows ? 1 : 0;
       c.trainable = part.shard.requires_grad() ? 1 : 0;
       visitor(user, &c);
     }

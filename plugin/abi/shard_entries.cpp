@@ -96,11 +96,13 @@ std::vector<NamedTensor> parameters_of(const fsdp2_shard_tensors_args& args) {
 Config with_units(Config config, const fsdp2_shard_tensors_args& args) {
   if (args.units == nullptr) return config;
   config.options.wrap = {};
-  config.options.wrap.policy = args.unit_count == 0 ? WrapPolicy::kNone : WrapPolicy::kModules;
+  config.options.wrap.policy = WrapPolicy::kNone;
   for (size_t i = 0; i < args.unit_count; ++i) {
     const std::string place = "fsdp2_shard_tensors_args.units[" + std::to_string(i) + "]";
-    config.options.wrap.modules.emplace_back(&require_argument(args.units[i], place.c_str()));
+    const std::string path = &require_argument(args.units[i], place.c_str());
+    if (!path.empty()) config.options.wrap.modules.push_back(path);  // the root is a unit anyway
   }
+  if (!config.options.wrap.modules.empty()) config.options.wrap.policy = WrapPolicy::kModules;
   return config;
 }
 

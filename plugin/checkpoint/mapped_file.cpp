@@ -24,16 +24,23 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (file_ < 0) fail(path_);
   struct stat status {};
+  int reason = 0;
+  std::string unfit;
   void* mapping = MAP_FAILED;
-  if (::fstat(file_, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+  if (::fstat(file_, &status) != 0) {
+    reason = errno;
+  } else if (!S_ISREG(status.st_mode)) {
+    unfit = "is not a regular file";
+  } else if (status.st_size == 0) {
+    unfit = "is empty";
+  } else {
     size_ = static_cast<size_t>(status.st_size);
     mapping = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file_, 0);
-  } else {
-    errno = EINVAL;
+    reason = errno;
   }
   if (mapping == MAP_FAILED) {
-    const int reason = errno;
     ::close(file_);
+    if (!unfit.empty()) throw Error(ErrorCode::kInvalidArgument, path_ + " " + unfit, {.file = path_});
     errno = reason;
     fail(path_);
   }

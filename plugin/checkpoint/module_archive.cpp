@@ -1,5 +1,6 @@
 #include "plugin/checkpoint/module_archive.hpp"
 
+#include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/operator_upgraders/upgraders_entry.h>
@@ -116,7 +117,7 @@ void ModuleArchive::read_structure() {
   for (const auto& buffer : module.named_buffers()) add(buffer.name, buffer.value);
 }
 
-void ModuleArchive::require(const std::string& name, at::IntArrayRef shape) const {
+void ModuleArchive::require(const std::string& name, at::IntArrayRef shape, at::ScalarType dtype) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     std::vector<std::string> names;
@@ -133,6 +134,28 @@ void ModuleArchive::require(const std::string& name, at::IntArrayRef shape) cons
                     " in " + path(),
                 {.file = path(), .parameter = name});
   }
+  if (found->second.tensor.scalar_type() != dtype) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "`" + name + "` has elements of type " + c10::toString(dtype) + ", but " +
+                    c10::toString(found->second.tensor.scalar_type()) + " in " + path() + ": values would be rounded",
+                {.file = path(), .parameter = name});
+  }
+}
+
+// By reads of the file, not through the mapping: a file that somebody cuts short meanwhile is an error and no signal.
+at::Tensor ModuleArchive::elements(const std::string& name, int64_t begin, int64_t end) const {
+  const at::Tensor& stored = tensors_.at(name).tensor;
+  const auto* data = static_cast<const char*>(stored.const_data_ptr());
+  const bool in_file = data >= file_->data() && data < file_->data() + file_->size();
+  if (!in_file || !stored.is_contiguous()) return stored.reshape({-1}).slice(0, begin, end);
+  at::Tensor result = at::empty({end - begin}, stored.options());
+  const auto width = static_cast<int64_t>(stored.element_size());
+  const auto offset = static_cast<uint64_t>(data - file_->data() + begin * width);
+  if (file_->read(offset, result.mutable_data_ptr(), result.nbytes()) != result.nbytes()) {
+    throw Error(ErrorCode::kInvalidArgument, path() + " ends before `" + name + "` does: it was changed meanwhile",
+                {.file = path(), .parameter = name});
+  }
+  return result;
 }
 
 std::vector<std::string> ModuleArchive::records() const {

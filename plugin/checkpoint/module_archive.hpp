@@ -32,8 +32,10 @@ class ModuleArchive {
   /// Parameters, buffers and other tensor attributes by their full names; tied ones under each. Empty tensors have no
   /// record.
   [[nodiscard]] const std::map<std::string, TensorRecord>& tensors() const { return tensors_; }
-  /// Throws Error (kInvalidArgument), naming the tensor, where the file has none of that name and shape.
-  void require(const std::string& name, at::IntArrayRef shape) const;
+  /// Throws Error (kInvalidArgument), naming the tensor, where the file has none of that name, shape and dtype.
+  void require(const std::string& name, at::IntArrayRef shape, at::ScalarType dtype) const;
+  /// Elements [begin, end) of the flattened tensor. Throws Error (kInvalidArgument) where the file was cut short.
+  [[nodiscard]] at::Tensor elements(const std::string& name, int64_t begin, int64_t end) const;
   /// All of the file, in its order.
   [[nodiscard]] std::vector<std::string> records() const;
   /// The bytes of one record.

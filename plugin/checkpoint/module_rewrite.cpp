@@ -37,14 +37,14 @@ ModuleRewrite::~ModuleRewrite() {
 
 // Overlaid on the record's own bytes, since a tensor may be a part of its storage.
 void ModuleRewrite::replace(const std::string& name, const at::Tensor& tensor) {
-  archive_.require(name, tensor.sizes());
+  archive_.require(name, tensor.sizes(), tensor.scalar_type());
   const at::NoGradGuard no_grad;
   const auto& [record, stored] = archive_.tensors().at(name);
   const auto bytes = stored.storage().nbytes();
   const bool is_all = stored.nbytes() == bytes && stored.is_contiguous();
   if (is_all) {
     if (!written_.insert(record).second) return;  // tied
-    const at::Tensor plain = tensor.detach().to(at::kCPU, stored.scalar_type()).contiguous();
+    const at::Tensor plain = tensor.detach().cpu().contiguous();
     writer_->writeRecord(record, plain.const_data_ptr(), bytes);
   } else {
     auto [found, is_new] = overlaid_.try_emplace(record);

@@ -28,8 +28,10 @@ class ModuleRewrite {
   ModuleRewrite& operator=(const ModuleRewrite&) = delete;
 
   /// As ModuleArchive::require, of the source.
-  void require(const std::string& name, at::IntArrayRef shape) const { archive_.require(name, shape); }
-  /// Writes the tensor in the place of the file's, in the file's dtype. A tied one once, whatever its name.
+  void require(const std::string& name, at::IntArrayRef shape, at::ScalarType dtype) const {
+    archive_.require(name, shape, dtype);
+  }
+  /// Writes the tensor in the place of the file's. A tied one once, whatever its name.
   void replace(const std::string& name, const at::Tensor& tensor);
   /// Copies all other records and puts the file in its place. Throws Error (kInvalidArgument) where a write failed.
   void finish();

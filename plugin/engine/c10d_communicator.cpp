@@ -2,7 +2,6 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <atomic>
 #include <cmath>
 #include <utility>
 
@@ -19,20 +18,11 @@ Timeout timeout_from_seconds(double seconds) {
   return Timeout(static_cast<int64_t>(std::ceil(std::fmin(seconds, kLongest) * 1000)));
 }
 
-namespace {
-
-/// Ranks make their communicators in one order, so the number is the same on each.
-std::string next_group_name() {
-  static std::atomic<int64_t> groups{0};
-  return std::to_string(groups++);
-}
-
-}  // namespace
-
 std::shared_ptr<Communicator> C10dCommunicator::from_backend(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout,
-                                                             c10::intrusive_ptr<c10d::Store> store) {
+                                                             c10::intrusive_ptr<c10d::Store> store,
+                                                             const std::string& group) {
   if (!backend) throw Error(ErrorCode::kInvalidArgument, "the communicator is null: no c10d::Backend was given");
-  FailureReports reports(std::move(store), next_group_name(), backend->getRank(), backend->getSize());
+  FailureReports reports(std::move(store), group, backend->getRank(), backend->getSize());
   std::shared_ptr<C10dCommunicator> communicator;
   if (backend->getBackendName() == GlooCommunicator::kBackendName) {
     communicator = std::make_shared<GlooCommunicator>(std::move(backend), timeout);
@@ -54,7 +44,7 @@ std::shared_ptr<Communicator> C10dCommunicator::from_process_group(const c10::in
                                                  c10::DeviceTypeName(device, true) +
                                                  " tensors: " + exception_text(error));
   }
-  auto communicator = from_backend(std::move(backend), timeout, group->getStore());
+  auto communicator = from_backend(std::move(backend), timeout, group->getStore(), group->getGroupName());
   static_cast<C10dCommunicator&>(*communicator).owner_ = group;
   return communicator;
 }

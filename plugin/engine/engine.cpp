@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "plugin/engine/communicate.hpp"
 #include "plugin/engine/gradients.hpp"
 #include "plugin/engine/memory_pool.hpp"
 #include "registry/error.hpp"
@@ -43,7 +44,7 @@ std::shared_ptr<MemoryPool> pool_for(const Plan& plan, c10::Device device) {
 
 Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
                std::vector<std::vector<ParameterHome>> homes, const LogFunction& log)
-    : plan_(std::move(plan)) {
+    : plan_(std::move(plan)), device_(device) {
   runtime_ = std::make_shared<Runtime>(std::move(communicator), pool_for(plan_, device), plan_);
   WrapMeter meter;
   for (const auto& unit : homes) {
@@ -116,8 +117,16 @@ void Engine::end_local_use(bool write_back) {
   if (!runtime_->in_local_use) {
     throw Error(ErrorCode::kFailedPrecondition, "the parameters are not gathered for local use");
   }
+  if (write_back) {
+    for (const auto& unit : units_) unit->take_local_writes();
+  }
   for (const auto& unit : units_) unit->end_local_use(write_back);
   runtime_->in_local_use = false;
+  if (write_back) note_own_change();
+}
+
+void Engine::note_own_change() {
+  if (runtime_->step_check.is_due()) runtime_->step_check.record(runtime_->units);
 }
 
 std::vector<NamedTensor> Engine::parameters() const {
@@ -133,9 +142,11 @@ std::vector<ShardGeometry> Engine::geometry() const {
   for (size_t u = 0; u < units_.size(); ++u) {
     const auto& parameters = units_[u]->parameters();  // none after detach()
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const UnitParameter& p = parameters[i];
-      result.push_back(
-          {p.name, p.shard, plan_.units[u].parameters[i].shape, {p.shard_begin, p.shard_begin + p.shard.numel()}});
+      const PlannedParameter& planned = plan_.units[u].parameters[i];
+      const ShardRange range =
+          shard_range(plan_.units[u], planned, runtime_->communicator->rank() % runtime_->mesh.shard);
+      const bool whole_rows = shard_shape(planned, range).size() == planned.shape.size();
+      result.push_back({planned.name, parameters[i].shard, planned.shape, range, whole_rows});
     }
   }
   return result;
@@ -163,6 +174,11 @@ at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part
                 {.parameter = name, .nearest = nearest});
   }
   const int64_t own_rank = r.communicator->rank();
+  if (only_rank < -1 || only_rank >= r.communicator->size()) {
+    throw Error(ErrorCode::kInvalidArgument, "gather_tensor: the rank is " + std::to_string(only_rank) +
+                                                 ", expected -1 (all) to " +
+                                                 std::to_string(r.communicator->size() - 1));
+  }
   const auto range_of = [&](int64_t rank) { return shard_range(*unit, *parameter, rank % r.mesh.shard); };
   const ShardRange own = range_of(own_rank);
   if (!part.defined() || part.numel() != own.end - own.begin) {
@@ -183,8 +199,8 @@ at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part
   const at::Tensor parts = at::empty({r.mesh.shard, largest}, flat.options());
   const at::Tensor sent = at::zeros({largest}, flat.options());
   sent.narrow(0, 0, flat.numel()).copy_(flat);
-  r.communicator->announce(name);
-  r.communicator->all_gather(parts.view(-1), sent)->wait();
+  communicate(*r.communicator, "gather_tensor of `" + name + "`",
+              [&] { r.communicator->all_gather(parts.view(-1), sent)->wait(); });
   if (!wanted) return {};
   at::Tensor full = at::empty({numel(parameter->shape)}, flat.options());
   for (int64_t rank = 0; rank < r.mesh.shard; ++rank) {
@@ -208,7 +224,7 @@ Communicator* Engine::across() const {
 
 double Engine::gradient_norm(double p) {
   require_rest("gradient_norm()");
-  return fsdp2::gradient_norm(gradients(), p, across());
+  return fsdp2::gradient_norm(gradients(), p, across(), device_);
 }
 
 double Engine::clip_gradient_norm(double max_norm, double p) {
@@ -216,30 +232,31 @@ double Engine::clip_gradient_norm(double max_norm, double p) {
     throw Error(ErrorCode::kInvalidArgument,
                 "max_norm is " + std::to_string(max_norm) + ", expected a number of at least 0");
   }
+  check_step();
   const double norm = gradient_norm(p);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) {  // a norm that is not a number spreads, as in torch.nn.utils.clip_grad_norm_
     scale_gradients(gradients(), factor);
-    runtime_->step_check.record(runtime_->units);
+    note_own_change();
   }
   return norm;
 }
 
 bool Engine::unscale_gradients(double scale) {
-  require_rest("unscale_gradients()");
-  const bool found = fsdp2::unscale_gradients(gradients(), scale, across());
-  runtime_->step_check.record(runtime_->units);
+  check_step();
+  const bool found = fsdp2::unscale_gradients(gradients(), scale, across(), device_);
+  note_own_change();
   return found;
 }
 
 void Engine::clip_gradient_value(double limit) {
-  require_rest("clip_gradient_value()");
   if (!(limit >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "the limit is " + std::to_string(limit) + ", expected at least 0");
   }
+  check_step();
   const at::NoGradGuard no_grad;
   for (at::Tensor& gradient : gradients()) gradient.clamp_(-limit, limit);
-  runtime_->step_check.record(runtime_->units);
+  note_own_change();
 }
 
 void Engine::zero_gradients() {
@@ -249,7 +266,7 @@ void Engine::zero_gradients() {
 void Engine::check_step() {
   require_rest("check_step()");
   if (!runtime_->step_check.is_due()) return;
-  runtime_->step_check.verify(*runtime_->communicator, /*with_shards=*/true, /*last=*/false);
+  runtime_->step_check.verify(*runtime_->communicator, /*with_shards=*/true);
 }
 
 Statistics Engine::statistics() const {

@@ -31,6 +31,7 @@ struct ShardGeometry {
   at::Tensor shard;
   std::vector<int64_t> shape;  // of the full parameter
   ShardRange range;            // of the flattened full parameter
+  bool whole_rows = true;      // the shard has the shape [rows, ...]; else it is flat
 };
 
 class Engine {
@@ -62,7 +63,7 @@ class Engine {
   /// kInvalidArgument for another size. Collective.
   at::Tensor gather_tensor(const std::string& name, const at::Tensor& part, int64_t only_rank);
 
-  /// See gradients.hpp. Collective, all but the last two.
+  /// See gradients.hpp. Those that change gradients check_step() first. Collective, all but the last.
   double gradient_norm(double p);
   double clip_gradient_norm(double max_norm, double p);
   bool unscale_gradients(double scale);
@@ -83,6 +84,8 @@ class Engine {
   void drop_slots();
   /// Throws Error (kFailedPrecondition) inside a forward or a local use, and after detach().
   void require_rest(const char* call) const;
+  /// For the check of steps: what the engine itself has changed is no mistake of the host.
+  void note_own_change();
   [[nodiscard]] Communicator& communicator() const { return *runtime_->communicator; }
 
  private:
@@ -91,6 +94,7 @@ class Engine {
   [[nodiscard]] Communicator* across() const;
 
   Plan plan_;
+  c10::Device device_;
   std::shared_ptr<Runtime> runtime_;
   std::vector<std::shared_ptr<Unit>> units_;
 };

@@ -44,7 +44,7 @@ std::string text_of(const Reports& reports, int64_t rank) {
   for (size_t r = 0; r < reports.size() && r < kMostRanks; ++r) {
     if (static_cast<int64_t>(r) == rank) continue;
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(r) +
-            (reports[r] ? " was in " + *reports[r] : std::string(" in no collective of this engine"));
+            (reports[r] ? " was in " + *reports[r] : std::string(" left no word: it is outside the engine, or gone"));
   }
   return text;
 }

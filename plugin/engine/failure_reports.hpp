@@ -13,8 +13,8 @@ class FailureReports {
   /// no other in that store.
   FailureReports(c10::intrusive_ptr<c10d::Store> store, std::string group, int64_t rank, int64_t world);
 
-  /// Leaves `own` for the others and returns what they have left: "rank 1 was in ..., rank 2 in no collective of this
-  /// engine"; "" without a store. Waits a moment for those that fail a little later, and no longer: the store itself may
+  /// Leaves `own` for the others and returns what they have left: "rank 1 was in ..., rank 2 left no word ..."; ""
+  /// without a store. Waits a moment for those that fail a little later, and no longer: the store itself may
   /// be gone. Does not throw.
   [[nodiscard]] std::string exchange(const std::string& own) const noexcept;
 

@@ -16,16 +16,11 @@
 namespace fsdp2 {
 namespace {
 
-c10::Device device_of(std::span<const at::Tensor> gradients) {
-  return gradients.empty() ? c10::Device(c10::kCPU) : gradients.front().device();
-}
-
 /// Sum, or maximum, over the ranks. Not a number where any is: std::max would drop it.
 double combined(double own, bool greatest, Communicator* across, c10::Device device) {
   if (across == nullptr) return own;
-  across->announce("gradients");
   double result = 0;
-  for (const double value : all_gather_values<double>(*across, {own}, device)) {
+  for (const double value : all_gather_values<double>(*across, "a norm or unscaling of gradients", {own}, device)) {
     if (std::isnan(value) || std::isnan(result)) return std::nan("");
     result = greatest ? std::max(result, value) : result + value;
   }
@@ -39,7 +34,7 @@ double norm_of(const at::Tensor& gradient, double p) {
 
 }  // namespace
 
-double gradient_norm(std::span<const at::Tensor> gradients, double p, Communicator* across) {
+double gradient_norm(std::span<const at::Tensor> gradients, double p, Communicator* across, c10::Device device) {
   if (!(p > 0))
     throw Error(ErrorCode::kInvalidArgument, "the norm's p is " + std::to_string(p) + ", expected a number above 0");
   const c10::InferenceMode normal(false);
@@ -52,11 +47,11 @@ double gradient_norm(std::span<const at::Tensor> gradients, double p, Communicat
     if (std::isnan(norm)) own = norm;
     own = greatest ? std::max(own, norm) : own + std::pow(norm, p);
   }
-  const double total = combined(own, greatest, across, device_of(gradients));
+  const double total = combined(own, greatest, across, device);
   return greatest ? total : std::pow(total, 1 / p);
 }
 
-bool unscale_gradients(std::span<const at::Tensor> gradients, double scale, Communicator* across) {
+bool unscale_gradients(std::span<const at::Tensor> gradients, double scale, Communicator* across, c10::Device device) {
   if (!(scale > 0) || std::isinf(scale)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the scale is " + std::to_string(scale) + ", expected a finite number above 0");
@@ -66,7 +61,7 @@ bool unscale_gradients(std::span<const at::Tensor> gradients, double scale, Comm
   const at::NoGradGuard no_grad;
   const bool found = std::any_of(gradients.begin(), gradients.end(),
                                  [](const at::Tensor& gradient) { return !at::isfinite(gradient).all().item<bool>(); });
-  return combined(found ? 1 : 0, /*greatest=*/true, across, device_of(gradients)) > 0;
+  return combined(found ? 1 : 0, /*greatest=*/true, across, device) > 0;
 }
 
 void scale_gradients(std::span<const at::Tensor> gradients, double factor) {

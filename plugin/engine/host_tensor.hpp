@@ -18,10 +18,12 @@ class HostTensor {
   [[nodiscard]] bool defined() const { return tensor_.defined(); }
   [[nodiscard]] bool shows_shard() const { return shows_shard_; }
 
-  /// Shows `leaf`, with the gradient edge of it where it needs one: for a forward.
-  void show_for_forward(const at::Tensor& leaf);
-  /// Shows the memory of `leaf` while autograd reads what a forward has saved.
-  void show_for_backward(const at::Tensor& leaf);
+  /// The host's tensor, whatever it shows now.
+  [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
+
+  /// Shows `leaf`, with the gradient edge of it where it needs one: during a forward, and while a backward reads what
+  /// the forward has saved (autograd saves the tensor itself, and wants its edge to be there still).
+  void show_whole(const at::Tensor& leaf);
   /// Shows the memory of `leaf`, and asks for no gradient: for forwards of this rank alone.
   void show_for_local_use(const at::Tensor& leaf);
   /// Back at rest.
@@ -30,8 +32,6 @@ class HostTensor {
   void give_back(const at::Tensor& plain);
 
  private:
-  void show(const at::Tensor& leaf);
-
   at::Tensor tensor_;
   at::Tensor shard_;  // of the same memory as tensor_ at rest
   bool shows_shard_ = true;

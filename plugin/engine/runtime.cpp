@@ -44,7 +44,7 @@ void Runtime::leave_call() {
 }
 
 void Runtime::check_gradients() {
-  if (call_depth_ == 1 && step_check.is_due()) step_check.verify(*communicator, /*with_shards=*/false, /*last=*/true);
+  if (call_depth_ == 1 && step_check.is_due()) step_check.verify(*communicator, /*with_shards=*/false);
 }
 
 void Runtime::enter_backward() {

@@ -12,6 +12,8 @@ namespace {
 /// In the place of a model's hash.
 constexpr int64_t kNoStart = 0;
 
+constexpr const char* kWhat = "the comparison of models before sharding";
+
 /// Whatever of model and plan must be equal on all ranks, as text.
 std::string describe(const ModuleTree& tree, const Plan& plan) {
   std::string text = to_table(plan);
@@ -28,7 +30,7 @@ std::string describe(const ModuleTree& tree, const Plan& plan) {
 void report_no_start(Communicator& communicator, c10::Device device) noexcept {
   if (communicator.size() == 1) return;
   try {
-    all_gather_values<int64_t>(communicator, {kNoStart}, device);
+    all_gather_values<int64_t>(communicator, kWhat, {kNoStart, communicator.rank()}, device);
   } catch (const std::exception&) {  // the fault that is reported counts, not that nobody heard of it
   }
 }
@@ -39,16 +41,24 @@ void check_same_start(Communicator& communicator, const ModuleTree& tree, const 
   const c10::Device device = tensors.empty() ? c10::kCPU : tensors.front().device();
 
   const auto ranks = static_cast<size_t>(communicator.size());
-  const auto models =
-      all_gather_values<int64_t>(communicator, {static_cast<int64_t>(content_hash(describe(tree, plan)))}, device);
+  const auto given = all_gather_values<int64_t>(
+      communicator, kWhat, {static_cast<int64_t>(content_hash(describe(tree, plan))), communicator.rank()}, device);
+  const auto model_of = [&](size_t rank) { return given[2 * rank]; };
   for (size_t rank = 0; rank < ranks; ++rank) {
-    if (models[rank] != kNoStart) continue;
+    const int64_t named = given[2 * rank + 1];
+    if (named != static_cast<int64_t>(rank)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the transport has rank " + std::to_string(named) + " in the place of rank " + std::to_string(rank) +
+                      ": every rank must give its own number",
+                  {.rank = named});
+    }
+    if (model_of(rank) != kNoStart) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 "rank " + std::to_string(rank) + " could not be sharded, so no rank is; its own error says why",
                 {.rank = static_cast<int64_t>(rank)});
   }
   for (size_t rank = 1; rank < ranks; ++rank) {
-    if (models[rank] == models[0]) continue;
+    if (model_of(rank) == model_of(0)) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 "rank " + std::to_string(rank) + " has another model or other options than rank 0 (names, shapes, " +
                     "trainable flags or the plan differ); give every rank the same module and configuration",
@@ -60,7 +70,7 @@ void check_same_start(Communicator& communicator, const ModuleTree& tree, const 
   for (const at::Tensor& tensor : tensors) {
     hashes.push_back(static_cast<int64_t>(content_hash(tensor)));
   }
-  const auto weights = all_gather_values<int64_t>(communicator, hashes, device);
+  const auto weights = all_gather_values<int64_t>(communicator, kWhat, hashes, device);
   for (size_t i = 0; i < tensors.size(); ++i) {
     for (size_t rank = 1; rank < ranks; ++rank) {
       if (weights[rank * tensors.size() + i] == weights[i]) continue;

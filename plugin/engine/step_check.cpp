@@ -32,40 +32,46 @@ void StepCheck::record(std::span<const std::weak_ptr<Unit>> units) {
   }
 }
 
-void StepCheck::verify(Communicator& communicator, bool with_shards, bool last) {
+void StepCheck::verify(Communicator& communicator, bool with_shards) {
   constexpr int64_t kNone = -1;
   if (records_.empty()) return;
-  const std::vector<Record> records = last ? std::exchange(records_, {}) : records_;
-  if (last) --left_;
   int64_t changed = kNone;
   bool is_gradient = true;
-  for (size_t i = 0; i < records.size() && changed == kNone; ++i) {
-    const Record& record = records[i];
+  bool stepped = false;
+  for (size_t i = 0; i < records_.size() && changed == kNone; ++i) {
+    const Record& record = records_[i];
     // A host may set gradients to zero at any time.
     const bool gradient =
         record.gradient.defined() && content_hash(record.gradient) != record.gradient_hash && !is_zero(record.gradient);
-    if (!gradient && !(with_shards && content_hash(record.shard) != record.shard_hash)) continue;
+    const bool shard = content_hash(record.shard) != record.shard_hash;
+    stepped = stepped || shard;
+    if (!gradient && !(with_shards && shard)) continue;
     changed = static_cast<int64_t>(i);
     is_gradient = gradient;
   }
-  communicator.announce("check of gradients");
-  const c10::Device device = records.front().shard.device();
-  const auto found = all_gather_values<int64_t>(communicator, {changed, is_gradient ? 1 : 0}, device);
-  for (int64_t rank = 0; rank < communicator.size(); ++rank) {
-    const int64_t index = found[static_cast<size_t>(2 * rank)];
-    if (index == kNone) continue;
+  const auto found =
+      all_gather_values<int64_t>(communicator, "the check of gradients",
+                                 {changed, is_gradient ? 1 : 0, stepped ? 1 : 0}, records_.front().shard.device());
+  constexpr size_t kValues = 3;
+  bool anyone_stepped = false;
+  for (size_t rank = 0; rank < found.size() / kValues; ++rank) {
+    const int64_t* of_rank = &found[kValues * rank];
+    anyone_stepped = anyone_stepped || of_rank[2] != 0;
+    if (of_rank[0] == kNone) continue;
+    const std::string name = records_.at(static_cast<size_t>(of_rank[0])).name;
     records_.clear();
-    const std::string& name = records.at(static_cast<size_t>(index)).name;
-    const bool of_gradient = found[static_cast<size_t>(2 * rank + 1)] != 0;
     throw Error(ErrorCode::kFailedPrecondition,
-                std::string(of_gradient ? "the gradient" : "the shard") + " of `" + name + "` on rank " +
+                std::string(of_rank[1] != 0 ? "the gradient" : "the shard") + " of `" + name + "` on rank " +
                     std::to_string(rank) +
                     " was changed after backward by something other than the engine. Gradients " +
                     "are averaged over the ranks already: a host must not average them again (all-reduce). Clip and " +
                     "unscale with the engine's own calls; a host that changes gradients on purpose sets " +
                     "`debug.check_steps` to 0",
-                {.key = "debug.check_steps", .parameter = name, .rank = rank});
+                {.key = "debug.check_steps", .parameter = name, .rank = static_cast<int64_t>(rank)});
   }
+  if (!anyone_stepped) return;  // between micro-batches: the host may still do what it does before a step
+  --left_;
+  records_.clear();
 }
 
 }  // namespace fsdp2

@@ -18,7 +18,8 @@ class Unit;
 
 class StepCheck {
  public:
-  /// `steps`: how many times to look; each costs a read of all gradients and shards, and a collective of a few bytes.
+  /// `steps`: of how many optimizer steps to look at the gradients; each look costs a read of all gradients and shards,
+  /// and a collective of a few bytes.
   explicit StepCheck(int64_t steps) : left_(steps) {}
 
   /// Notes what gradients and shards hold: at the end of backward, and after each call of ours that changes them.
@@ -27,8 +28,9 @@ class StepCheck {
   /// Whether there is anything to compare with.
   [[nodiscard]] bool is_due() const { return !records_.empty(); }
   /// Compares gradients, and shards as well where `with_shards` (before the optimizer's step). Throws Error
-  /// (kFailedPrecondition) on every rank where one finds a difference. `last`: the record is then used up. Collective.
-  void verify(Communicator& communicator, bool with_shards, bool last);
+  /// (kFailedPrecondition) on every rank where one finds a difference. The record is used up once an optimizer has
+  /// changed a shard of any rank. Collective.
+  void verify(Communicator& communicator, bool with_shards);
 
  private:
   struct Record {

@@ -5,8 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
-#include <chrono>
-
+#include "plugin/engine/communicate.hpp"
 #include "registry/error.hpp"
 
 namespace fsdp2 {
@@ -63,24 +62,13 @@ void Unit::check_shards() const {
 }
 
 void Unit::communicate(c10::function_ref<void()> collective) const {
-  constexpr auto kAtOnce =
-      std::chrono::milliseconds(500);  // a peer that is gone; others are asked after a wait in vain
-  const auto began = std::chrono::steady_clock::now();
   try {
-    runtime_->communicator->announce(path_);
-    collective();
+    fsdp2::communicate(*runtime_->communicator, title(), collective);
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::kCommunication) runtime_->pool->abandon();
     ErrorDetails details = e.details();
     details.module = path_;
-    details.rank = runtime_->communicator->rank();
-    std::string text = title() + ": " + e.what();
-    if (e.code() == ErrorCode::kCommunication) {
-      runtime_->pool->abandon();
-      const bool waited = std::chrono::steady_clock::now() - began > kAtOnce;
-      const std::string others = waited ? runtime_->communicator->whereabouts(title()) : "";
-      if (!others.empty()) text += " (meanwhile " + others + ")";
-    }
-    throw Error(e.code(), text, std::move(details));
+    throw Error(e.code(), e.what(), std::move(details));
   }
 }
 
@@ -106,7 +94,8 @@ void Unit::gather() {
       for (auto& request : requests) request->wait();
     });
   } catch (...) {
-    // Half-filled memory must not pass for whole; the requests may still be writing into it.
+    // Half-filled memory must not pass for whole; those that began may still write into it.
+    if (!requests.empty()) r.pool->abandon();
     requests.clear();
     r.count_unsharded(-copied_bytes);
     reshard();
@@ -159,7 +148,7 @@ void Unit::show_shards_to_host() {
 void Unit::fill_slots_with_full_tensors() {
   for (UnitParameter& p : parameters_) {
     for (const Slot& slot : p.slots) slot.put(p.unsharded);
-    if (p.host.defined()) p.host.show_for_forward(p.unsharded);
+    if (p.host.defined()) p.host.show_whole(p.unsharded);
   }
 }
 
@@ -235,7 +224,7 @@ void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   unshard(/*for_forward=*/false);
   // What a forward saved of a host's tensor is that tensor itself.
   for (UnitParameter& p : parameters_) {
-    if (p.host.defined()) p.host.show_for_backward(p.unsharded);
+    if (p.host.defined()) p.host.show_whole(p.unsharded);
   }
   call->in_backward = true;
   ++open_backwards_;
@@ -266,6 +255,14 @@ void Unit::close_backward_calls() {
 }
 
 void Unit::gradient_accumulated(size_t parameter) {
+  if (is_open() && parameters_[parameter].host.defined()) {
+    parameters_[parameter].unsharded.mutable_grad() = at::Tensor();
+    throw Error(ErrorCode::kFailedPrecondition,
+                title() +
+                    ": backward before exit(): the unit is still open, so nothing would be reduced; call exit() " +
+                    "of every enter() first",
+                {.module = path_, .parameter = parameters_[parameter].name, .rank = runtime_->communicator->rank()});
+  }
   parameters_[parameter].accumulated = true;
   // The root encloses all others: its end is the end of the pass.
   if (is_root_ || is_open() || open_backwards_ == 0) return;
@@ -300,15 +297,33 @@ void Unit::begin_local_use() {
   }
 }
 
+void Unit::take_local_writes() {
+  const at::NoGradGuard no_grad;
+  for (UnitParameter& p : parameters_) {
+    const at::Tensor shown = p.host.defined() ? p.host.tensor() : p.slots.front().tensor();
+    const at::Tensor whole = whole_of(p);
+    if (shown.storage().is_alias_of(whole.storage())) continue;  // written where it lies
+    if (shown.sizes() != whole.sizes() || shown.scalar_type() != whole.scalar_type()) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "parameter `" + p.name +
+                      "` was replaced by a tensor of another shape or dtype while it was gathered; " +
+                      "write into the gathered tensor (copy_), or release without writing back",
+                  {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
+    }
+    whole.copy_(shown.detach());
+  }
+}
+
 void Unit::end_local_use(bool write_back) {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   fill_slots_with_shards();
-  if (write_back && runtime_->gathers) {
-    for (UnitParameter& p : parameters_) {
-      const int64_t begin = p.shard_begin;
-      p.shard.view(-1).copy_(p.unsharded.view(-1).slice(0, begin, begin + p.shard.numel()));
-    }
+  for (UnitParameter& p : parameters_) {
+    // A host may have given it other memory (set_data, torch::load).
+    const at::Tensor whole = whole_of(p);
+    if (!p.unsharded.storage().is_alias_of(whole.storage())) p.unsharded.set_data(whole);
+    if (!write_back || !runtime_->gathers) continue;
+    p.shard.view(-1).copy_(whole.view(-1).slice(0, p.shard_begin, p.shard_begin + p.shard.numel()));
   }
   reshard();
 }

@@ -19,6 +19,7 @@ namespace fsdp2 {
 struct UnitParameter {
   std::string name;
   size_t buffer = 0;
+  std::vector<int64_t> shape;    // of the whole
   int64_t offset = 0;            // elements from the start of the whole buffer
   PlannedChunk chunk;            // where the buffer copies out: its place in every rank's part
   at::Tensor shard;              // the leaf that the optimizer steps; what the slots hold at rest
@@ -102,6 +103,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void mark_written() { marked_written_ = true; }
   /// Full tensors, without gradients, into the slots until end_local_use(). Collective.
   void begin_local_use();
+  /// Before a write-back: what the host has put in the place of full tensors, into their memory. Throws Error
+  /// (kFailedPrecondition), naming the parameter, where it does not fit. Local.
+  void take_local_writes();
   /// Shards into the slots. `write_back`: first takes this rank's part of the full tensors into them. Local.
   void end_local_use(bool write_back);
   /// Plain copies of the full parameters into the slots; the unit is done. Collective.
@@ -110,6 +114,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void drop_slots();
 
  private:
+  [[nodiscard]] at::Tensor whole_of(const UnitParameter& parameter) const;
   void unshard(bool for_forward);
   void gather_if_needed(bool for_forward);
   void reshard();

@@ -49,6 +49,11 @@ void Unit::drop_hooks() {
   for (const UnitParameter& p : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded, nullptr);
 }
 
+/// Another tensor over the memory of the whole parameter.
+at::Tensor Unit::whole_of(const UnitParameter& parameter) const {
+  return FlatBuffer::alias(buffers_[parameter.buffer].whole(), parameter.offset, parameter.shape);
+}
+
 void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, ParameterHome home, WrapMeter& meter) {
   const int64_t shard_rank = runtime_->communicator->rank() % runtime_->mesh.shard;
   const ShardRange range = shard_range(plan, planned, shard_rank);
@@ -59,6 +64,7 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, Paramet
   UnitParameter p;
   p.name = planned.name;
   p.buffer = planned.buffer;
+  p.shape = planned.shape;
   p.offset = planned.offset;
   p.chunk = planned.chunk.value_or(PlannedChunk{});
   p.shard_offset = shard_offset(plan, planned, shard_rank);
@@ -67,7 +73,7 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, Paramet
   if (range.end > range.begin) {
     p.shard.view(-1).copy_(original.detach().view(-1).slice(0, range.begin, range.end));
   }
-  p.unsharded = FlatBuffer::alias(buffer.whole(), planned.offset, planned.shape).set_requires_grad(trainable);
+  p.unsharded = whole_of(p).set_requires_grad(trainable);
   torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded,
                                                  std::make_unique<AccumulatedHook>(this, parameters_.size()));
   const auto bytes = static_cast<int64_t>(original.nbytes());

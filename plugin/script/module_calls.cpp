@@ -19,7 +19,7 @@ namespace jit = torch::jit;
 using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
 
 /// Values of a graph that are modules, with their entries in the tree.
-using ModuleValues = std::unordered_map<const jit::Value*, size_t>;
+using ModuleIndices = std::unordered_map<const jit::Value*, size_t>;
 
 std::string below(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
@@ -78,16 +78,16 @@ class Walk {
     auto& graph_function = jit::toGraphFunction(function);
     graph_function.ensure_defined();
     const std::shared_ptr<jit::Graph> graph = graph_function.graph();
-    ModuleValues modules{{graph->inputs().front(), self}};
+    ModuleIndices modules{{graph->inputs().front(), self}};
     walk(*graph->block(), modules, fork);
   }
 
-  void walk(const jit::Block& block, ModuleValues& modules, const jit::Node* fork) {
+  void walk(const jit::Block& block, ModuleIndices& modules, const jit::Node* fork) {
     for (const jit::Node* node : block.nodes()) visit(*node, modules, fork);
     for (const jit::Value* output : block.outputs()) hand_on(output, modules, fork);
   }
 
-  void visit(const jit::Node& node, ModuleValues& modules, const jit::Node* fork) {
+  void visit(const jit::Node& node, ModuleIndices& modules, const jit::Node* fork) {
     const auto inputs = node.inputs();
     if (node.kind() == c10::prim::GetAttr) {
       read(node, modules);
@@ -98,7 +98,7 @@ class Walk {
       for (const jit::Value* argument : inputs.slice(1)) hand_on(argument, modules, fork);
     } else if (node.kind() == c10::prim::fork) {
       const std::shared_ptr<jit::Graph>& graph = node.g(c10::attr::Subgraph);
-      ModuleValues inner;
+      ModuleIndices inner;
       for (size_t i = 0; i < inputs.size(); ++i) {
         if (const auto module = modules.find(inputs[i]); module != modules.end()) {
           inner.emplace(graph->inputs()[i], module->second);
@@ -111,7 +111,7 @@ class Walk {
     for (const jit::Block* inner : node.blocks()) walk(*inner, modules, fork);
   }
 
-  void read(const jit::Node& node, ModuleValues& modules) const {
+  void read(const jit::Node& node, ModuleIndices& modules) const {
     const auto owner = modules.find(node.input());
     if (owner == modules.end() || !is_module(node.output()->type())) return;
     const auto part = by_path_.find(below(tree_.modules[owner->second].path, node.s(c10::attr::name)));
@@ -119,7 +119,7 @@ class Walk {
   }
 
   // By the object's own class: the receiver may be typed as an interface.
-  void call(const jit::Node& node, const ModuleValues& modules, const jit::Node* fork) {
+  void call(const jit::Node& node, const ModuleIndices& modules, const jit::Node* fork) {
     const auto receiver = modules.find(node.inputs()[0]);
     if (receiver == modules.end()) return;
     mark(receiver->second, fork);
@@ -130,7 +130,7 @@ class Walk {
     if (callee != nullptr) run(*callee, receiver->second, fork);
   }
 
-  void hand_on(const jit::Value* value, const ModuleValues& modules, const jit::Node* fork) {
+  void hand_on(const jit::Value* value, const ModuleIndices& modules, const jit::Node* fork) {
     const auto module = modules.find(value);
     if (module == modules.end()) return;
     for (size_t m = module->second; m < end_of(module->second); ++m) mark(m, fork);

@@ -7,9 +7,10 @@
 #include <fsdp2/plugin.hpp>
 
 struct Block : torch::nn::Module {
+  torch::nn::LayerNorm norm{register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({32})))};
   torch::nn::Linear up{register_module("up", torch::nn::Linear(32, 64))};
   torch::nn::Linear down{register_module("down", torch::nn::Linear(64, 32))};
-  torch::Tensor forward(const torch::Tensor& x) { return x + down(torch::tanh(up(x))); }
+  torch::Tensor forward(const torch::Tensor& x) { return x + down(torch::tanh(up(norm(x)))); }
 };
 
 struct Model : torch::nn::Module {

@@ -191,8 +191,11 @@ TEST_F(Calls, WrongTensorsAreRefused) {
 TEST_F(Calls, TensorsOfAHostAreWholeBetweenEnterAndExit) {
   auto weight = fill({4, 16}, 1).clone().requires_grad_();
   const at::Tensor plain = weight.detach().clone().requires_grad_();
-  auto engine = plugin_.shard_tensors({{"inner.weight", weight}}, plugin_.config_from_text("[fsdp]\n"), {{"inner"}});
-  const auto loss = [](const at::Tensor& w, const at::Tensor& x) { return x.matmul(w.t()).square().mean(); };
+  auto engine = plugin_.shard_tensors(
+      {{"inner.weight", weight}}, plugin_.config_from_text("[fsdp]\ndebug.force_collectives = true\n"), {{"inner"}});
+  const auto loss = [](const at::Tensor& w, const at::Tensor& x) {
+    return (x.matmul(w.t()) * w.sum(1)).square().mean();
+  };
   at::Tensor x = fill({3, 16}, 2);
   auto call = engine.enter("inner", x);
   at::Tensor y = loss(weight, x);

@@ -18,10 +18,10 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
+        self.norm, self.up, self.down = torch.nn.LayerNorm(32), torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
 
     def forward(self, x):
-        return x + self.down(torch.tanh(self.up(x)))
+        return x + self.down(torch.tanh(self.up(self.norm(x))))
 
 
 class Model(torch.nn.Module):

@@ -185,6 +185,42 @@ RANK_CASE(StepCheck, a_host_that_averages_gradients_is_told_at_the_next_forward)
   }
 }
 
+/// The usual loop of a host that came from plain MPI: averages, then clips. Clipping must not hide the mistake.
+RANK_CASE(StepCheck, gradients_averaged_before_an_own_call_are_found) {
+  for (const int call : {0, 1, 2}) {
+    Sharded sharded = sharded_after_backward(context, "full_shard", 2);
+    average_by_the_host(context, *sharded.engine);
+    expect_found(
+        [&] {
+          if (call == 0) sharded.engine->clip_gradient_norm(1, 2);
+          if (call == 1) sharded.engine->clip_gradient_value(1);
+          if (call == 2) sharded.engine->unscale_gradients(2);
+        },
+        "the gradient of `");
+  }
+}
+
+/// The forwards between micro-batches see nothing wrong yet; the one after the step does.
+RANK_CASE(StepCheck, gradients_averaged_after_several_micro_batches_are_found) {
+  Sharded sharded = sharded_after_backward(context, "full_shard", 2);
+  const auto optimizer = make_optimizer(Optimizer::kMomentum, tensors_of(*sharded.engine), 0.05);
+  for (int64_t batch = 1; batch < 5; ++batch) next_token_loss(sharded.module, batch, context.rank()).backward();
+  average_by_the_host(context, *sharded.engine);
+  optimizer->step();
+  expect_found([&] { next_token_loss(sharded.module, 9, context.rank()); }, "the gradient of `");
+}
+
+RANK_CASE(StepCheck, what_the_engine_writes_is_no_mistake) {
+  Sharded sharded = sharded_after_backward(context, "full_shard", 2);
+  sharded.engine->begin_local_use();
+  for (auto& [name, tensor] : named_parameters(sharded.module)) tensor.mul_(2);
+  sharded.engine->end_local_use(/*write_back=*/true);
+  sharded.engine->check_step();
+  sharded.engine->load_from(context.model_path(kModel.file));
+  sharded.engine->check_step();
+  next_token_loss(sharded.module, 1, context.rank());
+}
+
 RANK_CASE(StepCheck, one_rank_is_enough_and_all_are_told) {
   Sharded sharded = sharded_after_backward(context, "full_shard", 1);
   if (context.rank() == 1) {
@@ -227,7 +263,9 @@ RANK_CASE(StepCheck, it_ends_after_its_steps_and_can_be_switched_off) {
     sharding.check_steps = steps;
     const auto engine = shard(context, module, sharding, communicator);
     if (steps == 1) {
+      const auto optimizer = make_optimizer(Optimizer::kMomentum, tensors_of(*engine), 0.05);
       next_token_loss(module, 0, context.rank()).backward();
+      optimizer->step();
       next_token_loss(module, 1, context.rank());
     }
     next_token_loss(module, 2, context.rank()).backward();

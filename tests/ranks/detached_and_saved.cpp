@@ -130,7 +130,11 @@ void export_while_sharded(RankContext& context, const std::string& model, const 
   for (const std::string& file : {source, target}) {
     context.barrier();
     sharded->load_from(file);
-    expect_shards_equal(*sharded, named_parameters(jit::load(file)), 0);
+    auto plain = jit::load(file);
+    expect_shards_equal(*sharded, named_parameters(plain), 0);
+    const at::NoGradGuard no_grad;  // a kept unit must not go on with what it had
+    plain.train();
+    EXPECT_NEAR(loss_of(module, 7, 0).item<double>(), loss_of(plain, 7, 0).item<double>(), 1e-5);
   }
   sharded->detach();
   if (context.rank() != 0) return;

@@ -1,9 +1,13 @@
 // Tensors of a host that writes its forward in C++: sharded in place, whole between enter and exit.
-#include <ATen/ops/dropout.h>
+#include <ATen/ops/conv1d.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <optional>
 
@@ -18,6 +22,8 @@ namespace {
 
 constexpr int64_t kWidth = 12;
 
+constexpr std::array<int64_t, 1> kAllWritten{0};
+
 /// No view of another tensor.
 at::Tensor weights(at::IntArrayRef shape, int64_t s) {
   return fill(shape, s).clone().requires_grad_();
@@ -30,6 +36,11 @@ struct HostModel {
     at::Tensor up = weights({20, kWidth}, 2);
     at::Tensor up_bias = weights({20}, 3);
     at::Tensor down = weights({kWidth, 20}, 4);
+    // Operators that keep the weight itself for backward, where linear keeps a view of it.
+    at::Tensor norm = (weights({kWidth}, 5).detach() + 1).requires_grad_();
+    at::Tensor norm_bias = weights({kWidth}, 6);
+    at::Tensor scale = weights({kWidth}, 7);
+    at::Tensor kernel = weights({kWidth, 1, 3}, 8);
   };
   std::vector<Block> blocks{Block{}, Block{}, Block{}};
 
@@ -42,6 +53,10 @@ struct HostModel {
       result.push_back({path + ".up.weight", blocks[b].up});
       result.push_back({path + ".up.bias", blocks[b].up_bias});
       result.push_back({path + ".down.weight", blocks[b].down});
+      result.push_back({path + ".norm.weight", blocks[b].norm});
+      result.push_back({path + ".norm.bias", blocks[b].norm_bias});
+      result.push_back({path + ".scale", blocks[b].scale});
+      result.push_back({path + ".convolution.weight", blocks[b].kernel});
     }
     result.push_back({"head.weight", table});
     return result;
@@ -53,7 +68,7 @@ struct HostModel {
     const auto around = [&](const std::string& path, at::Tensor x, const auto& forward) {
       const auto call = engine != nullptr ? engine->enter(path) : c10::intrusive_ptr<UnitCall>();
       if (!call) return forward(x);
-      const auto inputs = call->begin(c10::ivalue::Tuple::create(std::vector<c10::IValue>{x}), {});
+      const auto inputs = call->begin(c10::ivalue::Tuple::create(std::vector<c10::IValue>{x}), kAllWritten);
       const at::Tensor y = forward(inputs.toTupleRef().elements()[0].toTensor());
       return call->end(c10::ivalue::Tuple::create(std::vector<c10::IValue>{y})).toTupleRef().elements()[0].toTensor();
     };
@@ -62,7 +77,9 @@ struct HostModel {
       for (size_t b = 0; b < blocks.size(); ++b) {
         x = around("blocks." + std::to_string(b), x, [&](const at::Tensor& h) {
           const Block& block = blocks[b];
-          return h + at::linear(at::tanh(at::linear(h, block.up, block.up_bias)), block.down);
+          const at::Tensor n = at::layer_norm(h, {kWidth}, block.norm, block.norm_bias);
+          const at::Tensor mixed = at::conv1d(n.transpose(1, 2), block.kernel, {}, 1, 1, 1, kWidth).transpose(1, 2);
+          return h + block.scale * at::linear(at::tanh(at::linear(mixed, block.up, block.up_bias)), block.down);
         });
       }
       const at::Tensor logits = at::linear(x, table);
@@ -70,6 +87,11 @@ struct HostModel {
     });
   }
 };
+
+at::Tensor inference_tensor() {
+  const c10::InferenceMode mode;
+  return at::ones({2, 2});
+}
 
 std::vector<at::Tensor> tensors(const HostModel& model) {
   std::vector<at::Tensor> result;
@@ -198,6 +220,103 @@ RANK_CASE(HostTensors, local_use_is_plain_and_writes_back) {
   EXPECT_NEAR(model.loss(engine.get(), 3, 0).item<double>(), plain.loss(nullptr, 3, 0).item<double>(), 1e-6);
 }
 
+/// What a unit does to its input in place is part of its backward.
+RANK_CASE(HostTensors, an_input_changed_in_place_trains) {
+  const at::Tensor start = weights({5, 4}, 1);
+  const at::Tensor plain_start = start.detach().clone().requires_grad_();
+  const std::vector<NamedTensor> parameters{{"position.weight", weights({5, 4}, 2)}};
+  const at::Tensor plain = weights({5, 4}, 2);
+  Sharding sharding;
+  sharding.modules = {"position"};
+  const auto engine = ShardedTensors::shard(
+      parameters, context.new_communicator(),
+      [&](const ModuleTree& tree, int64_t world) { return plan_for(tree, sharding, world); }, nullptr);
+  const auto loss = [](const at::Tensor& x) { return (x * x).sum(); };
+  const auto call = engine->enter("position");
+  const at::Tensor given = start * 2;
+  auto inputs = call->begin(c10::ivalue::Tuple::create(std::vector<c10::IValue>{given}), kAllWritten);
+  at::Tensor inside = inputs.toTupleRef().elements()[0].toTensor();
+  inside.add_(parameters[0].tensor);
+  const auto outputs = call->end(c10::ivalue::Tuple::create(std::vector<c10::IValue>{inside}));
+  loss(outputs.toTupleRef().elements()[0].toTensor()).backward();
+  loss((plain_start * 2).add_(plain)).backward();
+  EXPECT_TRUE(at::allclose(start.grad(), plain_start.grad()));
+  const auto part = engine->geometry().front();
+  ASSERT_TRUE(part.shard.grad().defined());
+  EXPECT_TRUE(
+      at::allclose(part.shard.grad().view(-1), plain.grad().view(-1).slice(0, part.range.begin, part.range.end)));
+}
+
+RANK_CASE(HostTensors, backward_before_exit_is_refused) {
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  {
+    const auto root = engine->enter("");
+    root->begin(c10::ivalue::Tuple::create(std::vector<c10::IValue>{}), {});
+    try {
+      at::embedding(model.table, at::arange(4, at::kLong)).sum().backward();
+      ADD_FAILURE() << "nothing would be reduced";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("the root unit: backward before exit()"), std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_FALSE(model.table.grad().defined());
+  model.loss(engine.get(), 1, context.rank()).backward();  // goes on
+  EXPECT_TRUE(model.table.grad().defined());
+}
+
+/// As torch::load does it: other memory under the same tensor.
+RANK_CASE(HostTensors, memory_given_while_whole_is_taken_or_refused) {
+  const HostModel plain;
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  engine->begin_local_use();
+  at::Tensor down = model.blocks[2].down;
+  down.set_data(at::ones({3}));
+  EXPECT_THROW(engine->end_local_use(/*write_back=*/true), Error) << "another shape";
+  down.set_data(at::full({kWidth, 20}, 0.25));
+  engine->end_local_use(/*write_back=*/true);
+  engine->begin_local_use();
+  EXPECT_TRUE(at::equal(down, at::full({kWidth, 20}, 0.25)));
+  down.set_data(at::ones({kWidth, 20}));
+  engine->end_local_use(/*write_back=*/false);
+  {
+    const at::NoGradGuard no_grad;
+    plain.blocks[2].down.fill_(0.25);
+  }
+  const at::Tensor loss = model.loss(engine.get(), 3, 0);
+  EXPECT_NEAR(loss.item<double>(), plain.loss(nullptr, 3, 0).item<double>(), 1e-5);
+  loss.backward();
+}
+
+RANK_CASE(HostTensors, geometry_is_that_of_shards_while_whole) {
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  std::vector<ShardRange> at_rest;
+  for (const ShardGeometry& part : engine->geometry()) at_rest.push_back(part.range);
+  const auto root = engine->enter("");
+  const auto parts = engine->geometry();
+  for (size_t i = 0; i < parts.size(); ++i) EXPECT_EQ(parts[i].range, at_rest[i]) << parts[i].name;
+}
+
+RANK_CASE(HostTensors, sharded_twice_is_refused) {
+  const HostModel model;
+  auto engine = shard_host(context, model, "full_shard");
+  const auto again = [&]() -> std::string {
+    try {
+      shard_host(context, model, "full_shard");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(again().find("is sharded already"), std::string::npos);
+  engine->detach();
+  EXPECT_EQ(again(), "no error");  // and that engine ends without a detach
+  EXPECT_NE(again().find("is sharded already"), std::string::npos);
+}
+
 RANK_CASE(HostTensors, a_forward_that_throws_leaves_the_unit_at_rest) {
   const HostModel plain;
   const HostModel model;
@@ -240,6 +359,7 @@ RANK_CASE(HostTensors, what_cannot_be_sharded_is_refused_by_name) {
       {{{"a.weight", good * 2}}, "`a.weight` is not a leaf"},
       {{{"a.weight", fill({4, 6}, 1).t()}}, "`a.weight` is not contiguous"},
       {{{"a.weight", fill({4, 6}, 1).view({6, 4})}}, "`a.weight` is a view of another tensor"},
+      {{{"a.weight", inference_tensor()}}, "`a.weight` is an inference tensor"},
       {{{"a.scale", at::ones({})}}, "`a.scale` has no dimensions"},
       {{{"a.weight", good}, {"b.weight", same_memory}}, "`b.weight` shares its memory with `a.weight`"},
   };

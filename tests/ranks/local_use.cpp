@@ -99,6 +99,25 @@ std::string refusal(const std::function<void()>& run) {
   return "no error";
 }
 
+/// set_data() on a gathered parameter: its memory is copied, and the next forward computes with it.
+RANK_CASE(LocalUse, memory_put_in_the_place_of_a_gathered_parameter) {
+  auto module = load(context, "ThreeLayers");
+  auto plain = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}));
+  sharded->begin_local_use();
+  for (const auto& parameter : module.named_parameters()) {
+    at::Tensor tensor = parameter.value;
+    tensor.set_data(at::full(tensor.sizes(), 0.125));
+  }
+  sharded->end_local_use(/*write_back=*/true);
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : plain.named_parameters()) at::Tensor(parameter.value).fill_(0.125);
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_TRUE(
+        at::allclose(module.forward({odd_input(0, 0)}).toTensor(), plain.forward({odd_input(0, 0)}).toTensor()));
+  }
+}
+
 RANK_CASE(LocalUse, order_of_calls) {
   auto module = load(context, "ThreeLayers");
   const auto sharded = shard(context, module, units_of({"Layer"}));

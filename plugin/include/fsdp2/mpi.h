@@ -1,9 +1,8 @@
 // A host's MPI_Comm as the communicator of an engine. Header-only, C++17, any MPI of version 3.0 or later; only a host
 // that includes it needs MPI, the plugin itself links none.
 //
-//   fsdp2::MpiCommunicator ranks(MPI_COMM_WORLD);                 // every rank
-//   auto engine = plugin.shard(module, config, ranks.table());    // `ranks` outlives the engine, and MPI_Finalize
-//   comes last
+//   fsdp2::MpiCommunicator ranks(MPI_COMM_WORLD);             // every rank; outlives the engine, ends before
+//   MPI_Finalize auto engine = plugin.shard(module, config, ranks.table());
 //
 // MPI must have been initialised with MPI_THREAD_SERIALIZED or more where backward runs on another thread than shard(),
 // as it does on CUDA; with less, such a backward ends with an error that says so.
@@ -51,6 +50,11 @@ class MpiCommunicator {
     table_.world_size = size;
     table_.name = "mpi";
     table_.one_thread = threads < MPI_THREAD_SERIALIZED ? 1 : 0;
+    int is_main = 0;
+    MPI_Is_thread_main(&is_main);
+    if (table_.one_thread != 0 && is_main == 0)
+      throw std::runtime_error(
+          "MpiCommunicator: MPI was initialised for its main thread only, and this is another one");
     table_.all_gather = &all_gather;
     table_.all_to_all = &all_to_all;
     table_.test = &test;
@@ -61,6 +65,7 @@ class MpiCommunicator {
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized == 0 && requests_.empty()) MPI_Comm_free(&group_);
+    for (auto& pending : requests_) static_cast<void>(pending.release());  // given up, but MPI may still use it
   }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -69,7 +74,17 @@ class MpiCommunicator {
   [[nodiscard]] const fsdp2_communicator& table() const noexcept { return table_; }
 
  private:
-  using Request = std::vector<MPI_Request>;
+  /// One transfer, in one or several pieces; MPI may look at the types until they have ended.
+  struct Request {
+    std::vector<MPI_Request> pieces;
+    std::vector<MPI_Datatype> types;
+    Request() = default;
+    Request(const Request&) = delete;
+    Request& operator=(const Request&) = delete;
+    ~Request() {
+      for (MPI_Datatype& type : types) MPI_Type_free(&type);
+    }
+  };
 
   static std::string text_of(int code) {
     char text[MPI_MAX_ERROR_STRING] = {};
@@ -99,22 +114,24 @@ class MpiCommunicator {
   /// Calls `start(offset, length, type of one rank's place, request)` for pieces of at most largest_ bytes.
   template <typename Start>
   const char* in_pieces(int64_t bytes, void** request, const Start& start) {
-    auto pending = std::make_unique<Request>();
-    pending->reserve(static_cast<size_t>((bytes + largest_ - 1) / largest_));
-    const char* failed = nullptr;
-    for (int64_t offset = 0; offset < bytes && failed == nullptr; offset += largest_) {
-      const int64_t length = std::min(largest_, bytes - offset);
-      MPI_Datatype type = MPI_DATATYPE_NULL;
-      MPI_Request one = MPI_REQUEST_NULL;
-      int code = strided(length, bytes, &type);
-      if (code == MPI_SUCCESS) code = start(offset, static_cast<int>(length), type, &one);
-      if (type != MPI_DATATYPE_NULL) MPI_Type_free(&type);  // MPI keeps it until the transfer has ended
-      if (code != MPI_SUCCESS) failed = fault(code);
-      if (one != MPI_REQUEST_NULL) pending->push_back(one);
+    try {
+      requests_.push_back(std::make_unique<Request>());  // stays after a fault too: what has begun goes on
+      Request& pending = *requests_.back();
+      for (int64_t offset = 0; offset < bytes; offset += largest_) {
+        const int64_t length = std::min(largest_, bytes - offset);
+        MPI_Datatype type = MPI_DATATYPE_NULL;
+        MPI_Request piece = MPI_REQUEST_NULL;
+        int code = strided(length, bytes, &type);
+        if (type != MPI_DATATYPE_NULL) pending.types.push_back(type);
+        if (code == MPI_SUCCESS) code = start(offset, static_cast<int>(length), type, &piece);
+        if (piece != MPI_REQUEST_NULL) pending.pieces.push_back(piece);
+        if (code != MPI_SUCCESS) return fault(code);
+      }
+      *request = &pending;
+      return nullptr;
+    } catch (...) {
+      return "out of memory";
     }
-    if (failed == nullptr) *request = pending.get();
-    requests_.push_back(std::move(pending));  // after a fault too: what has begun goes on
-    return failed;
   }
 
   static const char* all_gather(void* context, void* output, const void* input, int64_t bytes, void* /*stream*/,
@@ -142,7 +159,8 @@ class MpiCommunicator {
     auto& self = *static_cast<MpiCommunicator*>(context);
     auto* pending = static_cast<Request*>(request);
     int flag = 0;
-    const int code = MPI_Testall(static_cast<int>(pending->size()), pending->data(), &flag, MPI_STATUSES_IGNORE);
+    const int code =
+        MPI_Testall(static_cast<int>(pending->pieces.size()), pending->pieces.data(), &flag, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS) return self.fault(code);
     *done = flag;
     if (flag != 0) {

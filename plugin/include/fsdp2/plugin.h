@@ -7,8 +7,8 @@
  * Rules
  * - Every struct begins with `struct_size`. The caller sets it to the size it was compiled with; the callee reads
  *   min(struct_size, its own size) and takes missing fields as zero. Structs only grow at the end.
- * - New behaviour is a new entry at the end of the table: a host tests `api->struct_size` before it uses one. No entry
- * is null.
+ * - New behaviour is a new entry at the end of the table: a host tests `api->struct_size` before it uses one.
+ *   No entry is null.
  * - A call returns null for success, else a status that the caller releases. No C++ exception leaves a call.
  * - Handles are opaque. Who receives one releases it with the call named beside it; releasing null does nothing.
  * - Strings are UTF-8. Those that come out live as long as the handle they came from, or as the library.
@@ -135,7 +135,8 @@ enum {
  * *request = null says that the result is there, or will be for work that follows on `stream`. All ranks start the same
  * collectives in the same order; several may be in flight. Memory is that of the parameters: host memory, or of a
  * device, then with its current `stream` (a cudaStream_t; null on the CPU). The library tests until a request is done
- * or debug.timeout_s has passed; after a fault it makes no further call. Nothing may be thrown. */
+ * or debug.timeout_s has passed. After a fault the engine makes no further call, and does not use again what a start
+ * was given, failed or not: what had begun may still be written. Nothing may be thrown. */
 typedef struct fsdp2_communicator {
   size_t struct_size;
   void* context;
@@ -208,9 +209,9 @@ typedef struct fsdp2_shard_geometry {
 } fsdp2_shard_geometry;
 typedef void (*fsdp2_geometry_visitor)(void* user, const fsdp2_shard_geometry* geometry);
 
-/* Counters since shard() or the last reset. A gather or a reduction is one collective of one buffer (a unit has one a
- * dtype, trainable and frozen parameters apart); bytes are those of the whole buffer (all ranks' parts, padding
- * included). World of 1: all zero but the memory. */
+/* Counters of the units' own collectives since shard() or the last reset. A gather or a reduction is one collective of
+ * one buffer (a unit has one a dtype, trainable and frozen parameters apart); bytes are those of the whole buffer (all
+ * ranks' parts, padding included). World of 1: all zero but the memory. */
 typedef struct fsdp2_statistics {
   size_t struct_size;
   int64_t all_gathers;
@@ -277,7 +278,8 @@ typedef struct fsdp2_api {
   /* Gathers every parameter, puts plain tensors and the original methods back. The engine is then only good for
    * release. [trainer, collective] */
   fsdp2_status* (*engine_detach)(fsdp2_engine* engine);
-  /* Without a detach before, the module is left unusable: its slots hold shards. [trainer] */
+  /* Without a detach before, a scripted module is left unusable, and says so; tensors of shard_tensors stay shards.
+   * [trainer] */
   void (*engine_release)(fsdp2_engine* engine);
 
   /* [trainer] */
@@ -308,7 +310,7 @@ typedef struct fsdp2_api {
    * `norm` (may be null) is that before; one that is not finite makes gradients not finite, as there. [trainer,
    * collective] */
   fsdp2_status* (*engine_clip_gradient_norm)(fsdp2_engine* engine, double max_norm, double p, double* norm);
-  /* Every element into [-limit, limit]. [trainer] */
+  /* Every element into [-limit, limit]. [trainer, collective while debug.check_steps counts] */
   fsdp2_status* (*engine_clip_gradient_value)(fsdp2_engine* engine, double limit);
   /* Gradients are undefined afterwards, as with set_to_none. [trainer] */
   fsdp2_status* (*engine_zero_gradients)(fsdp2_engine* engine);
@@ -317,8 +319,8 @@ typedef struct fsdp2_api {
   fsdp2_status* (*engine_unscale_gradients)(fsdp2_engine* engine, double scale, int32_t* found_inf);
   /* FSDP2_FAILED_PRECONDITION, on every rank and with a parameter's name, where gradients or shards have changed since
    * the end of backward by anything but the calls here: a host that averages gradients itself trains wrong. Call it
-   * before the optimizer's step. The first debug.check_steps forwards after a backward do the same for gradients by
-   * themselves; after that many it does nothing. [trainer, collective] */
+   * before the optimizer's step. Forwards after a backward look at gradients by themselves, until an optimizer has
+   * stepped debug.check_steps times; then neither does anything. [trainer, collective] */
   fsdp2_status* (*engine_check_step)(fsdp2_engine* engine);
 
   /* ---- shards one by one, for optimizers and files that need whole matrices ---- */
@@ -333,8 +335,8 @@ typedef struct fsdp2_api {
 
   /* Writes the module as a plain TorchScript file while it stays sharded: `source`, the file it was loaded from, with
    * today's parameters and buffers; code, constants and other attributes are the file's. Rank 0 alone reads and writes,
-   * one full parameter in memory at a time; `target` appears when it is whole. A fault is one on every rank.
-   * [trainer, collective] */
+   * its buffers count, one full parameter is in memory at a time; `target` appears when it is whole. A fault is one on
+   * every rank. [trainer, collective] */
   fsdp2_status* (*engine_export)(fsdp2_engine* engine, const char* source, const char* target);
   /* Takes parameters and buffers from a TorchScript file of the same model, each rank its own parts; optimizer state
    * and gradients stay. Nothing is changed where a rank has a fault, which is then one on every rank. [trainer,
@@ -345,7 +347,8 @@ typedef struct fsdp2_api {
 
   /* Shards tensors in place: from now on each shows this rank's shard, and the full parameter between enter and exit of
    * its unit (and in its backward). They stay the same tensors, so the modules that hold them and optimizers that were
-   * made with them need no change. All entries above serve such an engine too. [trainer, collective] */
+   * made with them need no change. All entries above but engine_export and engine_load serve such an engine
+   * too. The host must enter every unit that the plan lists: at rest its tensors are shards. [trainer, collective] */
   fsdp2_status* (*shard_tensors)(const fsdp2_shard_tensors_args* args, fsdp2_engine** out);
   /* Before the forward of the module at `path` ("" = the root): gathers its unit. `tensors` are at::Tensor* each: the
    * tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through.

@@ -141,8 +141,9 @@ class Gathered {
   Gathered& operator=(Gathered&&) = delete;
   inline ~Gathered();
 
-  /// Ends it as well, and keeps what was written into the full parameters; every rank must have written the same.
-  /// [trainer]
+  /// Ends it as well, and keeps what was written into the full parameters, or was put in their place (set_data,
+  /// torch::load); every rank must have written the same. Where something does not fit it throws, and nothing has
+  /// ended. [trainer]
   inline void write_back();
 
  private:
@@ -225,7 +226,7 @@ class Engine {
     check(api().engine_clip_gradient_norm(engine_.get(), max_norm, p, &norm));
     return norm;
   }
-  /// Every element into [-limit, limit]. [trainer]
+  /// Every element into [-limit, limit]. [trainer, collective while debug.check_steps counts]
   void clip_gradient_value(double limit) { check(api().engine_clip_gradient_value(engine_.get(), limit)); }
   /// Gradients are undefined afterwards. [trainer]
   void zero_gradients() { check(api().engine_zero_gradients(engine_.get())); }
@@ -237,8 +238,8 @@ class Engine {
     return found != 0;
   }
   /// Throws on every rank where gradients or shards were changed since backward by anything but the calls here (a host
-  /// that averages gradients itself). The forwards after the first debug.check_steps backward passes look at gradients
-  /// by themselves; after that many this does nothing. [trainer, collective]
+  /// that averages gradients itself). Forwards after a backward look at gradients by themselves, until an optimizer has
+  /// stepped debug.check_steps times; then neither does anything. [trainer, collective]
   void check_step() { check(api().engine_check_step(engine_.get())); }
 
   // ---- shards one by one, for optimizers and files that need whole matrices ----
@@ -266,14 +267,14 @@ class Engine {
     return full;
   }
 
-  /// Writes the module as a plain TorchScript file while it stays sharded: `source`, the file it was loaded from, with
-  /// today's parameters and buffers. Rank 0 alone reads and writes files, one full parameter in memory at a time;
-  /// `target` appears when it is whole. [trainer, collective]
+  /// Scripted modules only: writes the module as a plain TorchScript file while it stays sharded: `source`, the file it
+  /// was loaded from, with today's parameters and buffers. Rank 0 alone reads and writes files, one full parameter in
+  /// memory at a time; `target` appears when it is whole. [trainer, collective]
   void export_module(const std::string& source, const std::string& target) {
     check(api().engine_export(engine_.get(), source.c_str(), target.c_str()));
   }
-  /// Takes parameters and buffers from a TorchScript file of the same model, each rank its own parts; optimizer state
-  /// and gradients stay. Nothing is changed where a rank has a fault. [trainer, collective]
+  /// Scripted modules only: takes parameters and buffers from a TorchScript file of the same model, each rank its own
+  /// parts; optimizer state and gradients stay. Nothing is changed where a rank has a fault. [trainer, collective]
   void load_weights(const std::string& source) { check(api().engine_load(engine_.get(), source.c_str())); }
 
   /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
@@ -310,8 +311,9 @@ inline Gathered::~Gathered() {
 }
 
 inline void Gathered::write_back() {
-  const Engine* engine = std::exchange(engine_, nullptr);
-  engine->check(engine->api().engine_release_gathered(engine->engine_.get(), 1));
+  if (engine_ == nullptr) return;
+  engine_->check(engine_->api().engine_release_gathered(engine_->engine_.get(), 1));
+  engine_ = nullptr;
 }
 
 /// A name and one sentence.
