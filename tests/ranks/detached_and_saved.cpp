@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "plugin/checkpoint/module_archive.hpp"
 #include "registry/error.hpp"
 #include "tests/ranks/language_models.hpp"
 #include "tests/ranks/odd_training.hpp"
@@ -189,6 +190,7 @@ RANK_CASE(DetachedAndSaved, an_export_that_cannot_be_is_a_fault_on_every_rank) {
   expect(fault(good, "/nowhere/out.pt"), "cannot write /nowhere/out.pt");
   expect(fault(context.model_path("lm"), target), "it is the file of another model");
   expect(fault(good, "/dev/full/x"), "cannot write");
+  expect(fault(context.model_path("Double"), target), "has elements of type Float, but Double in");
   EXPECT_FALSE(std::filesystem::exists(target));
   EXPECT_EQ(fault(good, target), "no fault");
   const auto load_fault = [&](const std::string& file) -> std::string {
@@ -209,6 +211,22 @@ RANK_CASE(DetachedAndSaved, an_export_that_cannot_be_is_a_fault_on_every_rank) {
   sharded->begin_local_use();
   EXPECT_NE(fault(good, target).find("export while the parameters are gathered"), std::string::npos);
   sharded->end_local_use(false);
+}
+
+/// Somebody writes a file anew while it is read: an error, not a signal.
+RANK_CASE_ON(DetachedAndSaved, a_file_that_is_cut_short_meanwhile, 1) {
+  const std::string copy = context.scratch_path("copy.pt");
+  std::filesystem::copy_file(context.model_path("lm"), copy);
+  const ModuleArchive archive(copy);
+  const auto& [name, stored] = *archive.tensors().begin();
+  EXPECT_TRUE(archive.elements(name, 0, stored.tensor.numel()).equal(stored.tensor.reshape({-1})));
+  std::filesystem::resize_file(copy, 100);
+  try {
+    static_cast<void>(archive.elements(name, 0, stored.tensor.numel()));
+    ADD_FAILURE() << "what is not there was read";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("ends before `" + name + "` does"), std::string::npos) << error.what();
+  }
 }
 
 /// A host that saves a sharded module gets no file that looks good and holds shards.

@@ -192,6 +192,36 @@ RANK_CASE(Faults, ranks_in_different_units) {
   EXPECT_NE(text.find(other), std::string::npos) << text;
 }
 
+/// A transport of a host's own, with one number too often.
+class AlwaysRank0 final : public Communicator {
+ public:
+  explicit AlwaysRank0(std::shared_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  [[nodiscard]] int64_t rank() const override { return 0; }
+  [[nodiscard]] int64_t size() const override { return inner_->size(); }
+  [[nodiscard]] std::string name() const override { return inner_->name(); }
+  void announce(std::string_view purpose) override { inner_->announce(purpose); }
+  std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override {
+    return inner_->all_gather(output, input);
+  }
+  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override {
+    return inner_->reduce_scatter_mean(output, input);
+  }
+  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override { return inner_->all_reduce_mean(tensor); }
+
+ private:
+  std::shared_ptr<Communicator> inner_;
+};
+
+RANK_CASE(Faults, two_ranks_with_one_number) {
+  auto module = load(context, "ThreeLayers");
+  const std::string text = text_of_fault([&] {
+    ShardedModule::shard(
+        module, std::make_shared<AlwaysRank0>(context.new_communicator()),
+        [](const ModuleTree& tree, int64_t world) { return plan_for(tree, units_of({"Layer"}), world); }, nullptr);
+  });
+  EXPECT_NE(text.find("has rank 0 in the place of rank 1"), std::string::npos) << text;
+}
+
 /// A validation that only one rank runs: an error after the time, which says where the others are.
 RANK_CASE_ON(Faults, a_forward_on_one_rank_only, 2, 4) {
   auto module = load(context, "ThreeLayers");
