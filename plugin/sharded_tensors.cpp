@@ -138,12 +138,15 @@ ModuleTree tree_of(std::span<const NamedTensor> parameters) {
   return tree;
 }
 
+c10::Device device_of(std::span<const NamedTensor> parameters) {
+  if (parameters.empty() || !parameters.front().tensor.defined()) return c10::kCPU;
+  return parameters.front().tensor.device();
+}
+
 std::unique_ptr<ShardedTensors> ShardedTensors::shard(std::span<const NamedTensor> parameters,
                                                       std::shared_ptr<Communicator> communicator,
                                                       const MakePlan& make_plan, const LogFunction& log) {
-  const c10::Device device = parameters.empty() || !parameters.front().tensor.defined()
-                                 ? c10::Device(c10::kCPU)
-                                 : parameters.front().tensor.device();
+  const c10::Device device = device_of(parameters);
   ModuleTree tree;
   Plan plan;
   std::unordered_map<std::string, at::Tensor> by_name;

@@ -23,6 +23,9 @@ namespace fsdp2 {
 /// name that is empty or occurs twice.
 ModuleTree tree_of(std::span<const NamedTensor> parameters);
 
+/// Where the first one lies; the CPU where there is none.
+c10::Device device_of(std::span<const NamedTensor> parameters);
+
 class ShardedTensors final : public Engine {
  public:
   /// As ShardedModule::shard. The tensors stay the same objects and show shards at rest.

@@ -7,6 +7,7 @@
 #include "plugin/abi/engine_handle.hpp"
 #include "plugin/abi/entries.hpp"
 #include "plugin/abi/status.hpp"
+#include "plugin/sharded_tensors.hpp"
 
 namespace fsdp2::entries {
 namespace {
@@ -32,7 +33,7 @@ fsdp2_status* engine_enter(fsdp2_engine* engine, const char* path, void* const* 
                            fsdp2_call** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
-    auto* sharded = require_argument(engine, "engine").tensors;
+    auto* sharded = dynamic_cast<ShardedTensors*>(&engine_of(engine));
     const char* module = &require_argument(path, "path");
     if (sharded == nullptr) {
       throw Error(ErrorCode::kFailedPrecondition,

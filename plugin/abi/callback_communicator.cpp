@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -131,8 +132,7 @@ class CallbackCommunicator::Transfer {
 };
 
 CallbackCommunicator::CallbackCommunicator(const fsdp2_communicator& table, Timeout timeout)
-    : table_(table),
-      name_(table.name != nullptr ? table.name : "callbacks"),
+    : name_(table.name != nullptr ? table.name : "callbacks"),
       sent_(std::make_shared<ScratchBytes>()),
       received_(std::make_shared<ScratchBytes>()) {
   if (table.world_size < 1) refuse("world_size is " + std::to_string(table.world_size) + ", expected at least 1");
@@ -142,15 +142,22 @@ CallbackCommunicator::CallbackCommunicator(const fsdp2_communicator& table, Time
   if (table.all_gather == nullptr) refuse("all_gather is null");
   if (table.all_to_all == nullptr) refuse("all_to_all is null");
   if (table.test == nullptr) refuse("test is null");
-  table_.name = nullptr;  // the host's, and copied
-  link_ = std::make_shared<Link>(Link{table_, timeout, std::this_thread::get_id(), ""});
+  link_ = std::make_shared<Link>(Link{table, timeout, std::this_thread::get_id(), ""});
+  link_->table.name = nullptr;  // the host's, and copied
+}
+
+int64_t CallbackCommunicator::rank() const {
+  return link_->table.rank;
+}
+int64_t CallbackCommunicator::size() const {
+  return link_->table.world_size;
 }
 
 std::unique_ptr<Request> CallbackCommunicator::all_gather(at::Tensor output, at::Tensor input) {
   return start_collective(rank(), "all_gather", static_cast<int64_t>(output.nbytes()), [&]() -> std::function<void()> {
     if (output.nbytes() != input.nbytes() * static_cast<size_t>(size()))
       throw Error(ErrorCode::kInternal, "all_gather: the output is not as large as the inputs of all ranks");
-    auto transfer = std::make_shared<Transfer>(link_, table_.all_gather, as_bytes(output), as_bytes(input),
+    auto transfer = std::make_shared<Transfer>(link_, link_->table.all_gather, as_bytes(output), as_bytes(input),
                                                static_cast<int64_t>(input.nbytes()));
     return [transfer] { transfer->wait(); };
   });
@@ -164,7 +171,7 @@ std::unique_ptr<Request> CallbackCommunicator::reduce_scatter_mean(at::Tensor ou
             input.scalar_type() != output.scalar_type())
           throw Error(ErrorCode::kInternal, "reduce_scatter: the input is not as large as the outputs of all ranks");
         const at::Tensor received = received_->take(static_cast<int64_t>(input.nbytes()), input.device());
-        auto transfer = std::make_shared<Transfer>(link_, table_.all_to_all, received, as_bytes(input),
+        auto transfer = std::make_shared<Transfer>(link_, link_->table.all_to_all, received, as_bytes(input),
                                                    static_cast<int64_t>(output.nbytes()));
         return [transfer, received, output, scratch = received_, ranks = size()] {
           transfer->wait();
@@ -188,8 +195,8 @@ std::unique_ptr<Request> CallbackCommunicator::all_reduce_mean(at::Tensor tensor
     const at::Tensor source = as_bytes(tensor);
     sent.narrow(0, source.numel(), part * size() - source.numel()).zero_();
     sent.narrow(0, 0, source.numel()).copy_(source);
-    auto reduce = std::make_shared<Transfer>(link_, table_.all_to_all, received, sent, part);
-    return [reduce, sent, received, source, part, link = link_, all_gather = table_.all_gather, tensor,
+    auto reduce = std::make_shared<Transfer>(link_, link_->table.all_to_all, received, sent, part);
+    return [reduce, sent, received, source, part, link = link_, all_gather = link_->table.all_gather, tensor,
             sent_scratch = sent_, received_scratch = received_] {
       reduce->wait();
       const at::NoGradGuard grad_off;

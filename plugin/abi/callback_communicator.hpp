@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "plugin/engine/c10d_communicator.hpp"
 #include "plugin/engine/communicator.hpp"
@@ -20,8 +19,8 @@ class CallbackCommunicator final : public Communicator {
   /// may last; zero: for ever. No communication.
   CallbackCommunicator(const fsdp2_communicator& table, Timeout timeout);
 
-  [[nodiscard]] int64_t rank() const override { return table_.rank; }
-  [[nodiscard]] int64_t size() const override { return table_.world_size; }
+  [[nodiscard]] int64_t rank() const override;
+  [[nodiscard]] int64_t size() const override;
   [[nodiscard]] std::string name() const override { return name_; }
   void announce(std::string_view /*purpose*/) override {}  // the host's transport has no tags of ours
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
@@ -32,7 +31,6 @@ class CallbackCommunicator final : public Communicator {
   class Transfer;
   struct Link;
 
-  fsdp2_communicator table_;
   std::string name_;
   std::shared_ptr<Link> link_;
   std::shared_ptr<ScratchBytes> sent_;

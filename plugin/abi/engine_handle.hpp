@@ -7,12 +7,12 @@
 
 #include "plugin/abi/arguments.hpp"
 #include "plugin/abi/handshake.hpp"
-#include "plugin/sharded_tensors.hpp"
+#include "plugin/engine/engine.hpp"
+#include "plugin/engine/unit_call.hpp"
 
 struct fsdp2_engine {
   fsdp2::EngineCount count;  // first in, last out: the engine may not outlive the last shutdown
   std::unique_ptr<fsdp2::Engine> engine;
-  fsdp2::ShardedTensors* tensors = nullptr;  // the same, where it is one of a host's tensors
   std::string plan_text;
 };
 

@@ -11,6 +11,7 @@
 #include "plugin/abi/status.hpp"
 #include "plugin/engine/c10d_environment.hpp"
 #include "plugin/sharded_module.hpp"
+#include "plugin/sharded_tensors.hpp"
 #include "plugin/wrap/planner.hpp"
 #include "registry/plan.hpp"
 
@@ -148,13 +149,9 @@ fsdp2_status* shard_tensors(const fsdp2_shard_tensors_args* given, fsdp2_engine*
     const auto& options = require_argument(args.config, "fsdp2_shard_tensors_args.config").config;
     const std::vector<NamedTensor> parameters = parameters_of(args);
     const Config config = with_units(options, args);
-    const c10::Device device = parameters.empty() || !parameters.front().tensor.defined()
-                                   ? c10::Device(c10::kCPU)
-                                   : parameters.front().tensor.device();
-    auto communicator = communicator_of(args, "fsdp2_shard_tensors_args", device, timeout_of(config));
-    auto sharded = ShardedTensors::shard(parameters, std::move(communicator), plan_maker(config, *engine), host_log());
-    engine->tensors = sharded.get();
-    engine->engine = std::move(sharded);
+    auto communicator = communicator_of(args, "fsdp2_shard_tensors_args", device_of(parameters), timeout_of(config));
+    engine->engine =
+        ShardedTensors::shard(parameters, std::move(communicator), plan_maker(config, *engine), host_log());
     *out = engine.release();
   });
 }
