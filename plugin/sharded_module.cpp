@@ -91,7 +91,9 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(const torch::jit::Module& mo
   {
     std::vector<at::Tensor> tensors;
     for (const auto& slots : bound.slots) tensors.push_back(slots.front().tensor());
-    check_same_start(*communicator, bound.tree, plan, tensors);
+    std::vector<at::Tensor> buffers;
+    for (const at::Tensor& buffer : module.buffers()) buffers.push_back(buffer);
+    check_same_start(*communicator, bound.tree, plan, tensors, buffers);
   }
   bound.slots.clear();
   auto methods = replace_methods(bound, binding);

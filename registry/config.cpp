@@ -114,4 +114,9 @@ Config resolve(const GivenKeys& given, const GivenKeys& base) {
   return config;
 }
 
+Source source_of(const Config& config, std::string_view key) {
+  const auto found = config.sources.find(key);
+  return found == config.sources.end() ? Source{} : found->second;
+}
+
 }  // namespace fsdp2

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "registry/given.hpp"
@@ -24,6 +25,9 @@ struct Config {
 /// Options from keys in layers: `given` over `base`. Checks types, ranges, names and conflicts.
 /// `base` is what an adapter read; of it, what a key in `given` contradicts gives way, and a note says so.
 Config resolve(const GivenKeys& given, const GivenKeys& base = {});
+
+/// Where a key was written; nowhere for a default.
+Source source_of(const Config& config, std::string_view key);
 
 /// Refuses, by name, every key whose feature this build cannot run yet. Reading and printing do not call it; planning
 /// does. `world` is the number of ranks.

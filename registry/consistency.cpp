@@ -11,11 +11,6 @@ struct Side {
   std::string text;  // "strategy = \"no_shard\""
 };
 
-Source source_of(const Config& config, std::string_view key) {
-  const auto found = config.sources.find(key);
-  return found == config.sources.end() ? Source{} : found->second;
-}
-
 /// An override is later than a file; in a file the lower line is.
 bool is_later(const Source& a, const Source& b) {
   if (a.override_text.empty() != b.override_text.empty()) return !a.override_text.empty();

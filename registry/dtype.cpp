@@ -27,6 +27,10 @@ constexpr std::array<NamedType, 12> kNamedTypes{{{DType::kBool, "bool", 1},
 
 }  // namespace
 
+bool is_floating(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
+
 int64_t size_of(DType dtype) {
   return kNamedTypes[static_cast<size_t>(dtype)].size;
 }

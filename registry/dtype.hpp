@@ -21,6 +21,9 @@ enum class DType : uint8_t {
   kComplex128,
 };
 
+/// Whether it is a real floating type.
+bool is_floating(DType dtype);
+
 /// Bytes of one element.
 int64_t size_of(DType dtype);
 

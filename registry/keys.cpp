@@ -289,7 +289,7 @@ constexpr std::array kSpecs{
             [](const Options& o, Value& out) { return unless(o.plugins, {}, out); }},
     KeySpec{"debug.order_check", "a number of steps, 0 or more, or -1 for all",
             [](Options& o, const Value& v) { return take_int(o.debug.order_check, v, -1); },
-            [](const Options& o, Value& out) { return unless<int64_t>(o.debug.order_check, 0, out); }},
+            [](const Options& o, Value& out) { return unless<int64_t>(o.debug.order_check, 3, out); }},
     KeySpec{"debug.force_collectives", kBool,
             [](Options& o, const Value& v) { return take_bool(o.debug.force_collectives, v); },
             [](const Options& o, Value& out) { return unless(o.debug.force_collectives, false, out); }},

@@ -80,7 +80,7 @@ struct GradientOptions {
 };
 
 struct DebugOptions {
-  int64_t order_check = 0;  // steps whose order of collectives is compared over ranks, -1 is all
+  int64_t order_check = 3;  // steps whose order of collectives is compared over ranks, -1 is all
   bool force_collectives = false;
   double timeout_s = 300;
   int64_t check_steps = 2;  // optimizer steps whose gradients are checked against changes by the host

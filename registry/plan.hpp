@@ -45,6 +45,7 @@ struct PlannedBuffer {
   int64_t part = 0;        // elements a rank
   int64_t filled = 0;      // elements that are parameters; part * mesh.shard - filled is padding
   int64_t copied_out = 0;  // elements of the full parameters' own memory; 0 where the gathered parts are that memory
+  DType reduced = DType::kFloat32;  // what gradients are summed over ranks in
   bool operator==(const PlannedBuffer&) const = default;
 };
 
@@ -65,7 +66,10 @@ struct Plan {
   std::vector<PlannedUnit> units;  // bottom-up: children first, the root last
   std::vector<std::string> notes;  // remarks for a person, for example where a tied weight went
   bool force_collectives = false;  // communicate even where one rank would not need to
+  bool broadcasts_values = false;  // rank 0's parameters and buffers count, and are sent to the others
   int64_t check_steps = 0;         // optimizer steps whose gradients are checked
+  int64_t order_check = 0;         // backward passes whose order of collectives is compared over ranks, -1 is all
+  std::optional<double> gradient_divisor = {};  // of sums of gradients over ranks; unset: the number of ranks
   bool operator==(const Plan&) const = default;
 };
 

@@ -48,6 +48,11 @@ PlannedUnit plan_unit(const ModuleTree& tree, const SelectedUnit& selected, Layo
   return unit;
 }
 
+/// What gradients of parameters of that type are summed in.
+DType reduced_dtype(DType dtype, const Fsdp2Options& options) {
+  return is_floating(dtype) ? options.mixed_precision.reduce.value_or(dtype) : dtype;
+}
+
 Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<const SelectedUnit> units, Mesh mesh,
                  const Fsdp2Options& options) {
   Plan plan;
@@ -57,7 +62,13 @@ Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<co
   plan.mesh = mesh;
   plan.force_collectives = options.debug.force_collectives;
   plan.check_steps = options.debug.check_steps;
-  for (const SelectedUnit& unit : units) plan.units.push_back(plan_unit(tree, unit, layout, mesh.shard));
+  plan.broadcasts_values = options.load_mode == LoadMode::kBroadcast;
+  plan.order_check = options.debug.order_check;
+  plan.gradient_divisor = options.gradient.divide_factor;
+  for (const SelectedUnit& unit : units) {
+    plan.units.push_back(plan_unit(tree, unit, layout, mesh.shard));
+    for (PlannedBuffer& buffer : plan.units.back().buffers) buffer.reduced = reduced_dtype(buffer.dtype, options);
+  }
   return plan;
 }
 
@@ -85,11 +96,24 @@ Plan no_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, const
   return plan;
 }
 
+/// The mesh makes the difference, and it is the planner's.
+template <StrategyFunction one_dimension>
+Plan hybrid(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
+            const Fsdp2Options& options) {
+  Plan plan = one_dimension(tree, units, mesh, options);
+  plan.strategy = strategy_full_name(options);
+  return plan;
+}
+
 constexpr std::array kStrategies{
     Strategy{"fsdp2.full_shard", "parameters, gradients and optimizer state in shards; resharded after forward",
              full_shard},
     Strategy{"fsdp2.shard_grad_op", "like full_shard, but parameters stay whole from forward to backward",
              shard_grad_op},
+    Strategy{"fsdp2.hybrid_shard", "full_shard inside each node (or mesh.shard ranks), replicated over nodes",
+             hybrid<full_shard>},
+    Strategy{"fsdp2.hybrid_shard_zero2", "shard_grad_op inside each node (or mesh.shard ranks), replicated over nodes",
+             hybrid<shard_grad_op>},
     Strategy{"fsdp2.no_shard", "every rank holds everything; gradients are averaged", no_shard},
 };
 

@@ -14,64 +14,37 @@ namespace {
 
 struct Limit {
   std::string_view key;
-  bool (*runs)(const Fsdp2Options& options, int64_t world);
+  bool (*runs)(const Fsdp2Options& options);
   std::string_view accepted;  // what can be given now
 };
 
 using Options = Fsdp2Options;
 
-/// True for meshes of one row: 1 x all ranks, however that is written.
-bool is_one_row(const MeshOptions& mesh, int64_t world) {
-  const int64_t replicate = mesh.replicate.value_or(1);
-  const int64_t shard = mesh.shard.value_or(-1);
-  if (replicate == -1) return shard == world;
-  return replicate == 1 && (shard == -1 || shard == world);
-}
-
-bool replicate_runs(const Options& options, int64_t world) {
-  return options.mesh.replicate.value_or(1) == 1 || is_one_row(options.mesh, world);
-}
-
-bool shard_runs(const Options& options, int64_t world) {
-  return is_one_row(options.mesh, world);
-}
-
 constexpr std::array kLimits{
-    Limit{"version", [](const Options& o, int64_t) { return o.version == 2; },
+    Limit{"version", [](const Options& o) { return o.version == 2; },
           "version 1 is read and printed, not run; set `version = 2` (beside `dialect` and `config`, where another "
           "host's "
           "file is read) to convert it"},
     Limit{"reshard_after_forward",
-          [](const Options& o, int64_t) { return !std::holds_alternative<int64_t>(o.reshard_after_forward); },
+          [](const Options& o) { return !std::holds_alternative<int64_t>(o.reshard_after_forward); },
           R"(only "auto", true and false are accepted now)"},
-    Limit{"layout", [](const Options& o, int64_t) { return layout_of(o) != Layout::kFlat; },
+    Limit{"layout", [](const Options& o) { return layout_of(o) != Layout::kFlat; },
           R"(only "ragged" and "per_parameter" are accepted now)"},
-    Limit{"ignored_modules", [](const Options& o, int64_t) { return o.ignored_modules.empty(); },
+    Limit{"ignored_modules", [](const Options& o) { return o.ignored_modules.empty(); },
           "only an empty list is accepted now"},
-    Limit{"mesh.replicate", replicate_runs, "only 1 is accepted now: all ranks shard"},
-    Limit{"mesh.shard", shard_runs, "only -1 or the number of ranks is accepted now: all ranks shard"},
-    Limit{"mixed_precision.param", [](const Options& o, int64_t) { return !o.mixed_precision.param; },
+    Limit{"mixed_precision.param", [](const Options& o) { return !o.mixed_precision.param; },
           "leave it out: parameters are computed in the type they have"},
-    Limit{"mixed_precision.reduce", [](const Options& o, int64_t) { return !o.mixed_precision.reduce; },
-          "leave it out: gradients are reduced in the type they have"},
-    Limit{"mixed_precision.output", [](const Options& o, int64_t) { return !o.mixed_precision.output; },
+    Limit{"mixed_precision.output", [](const Options& o) { return !o.mixed_precision.output; },
           "leave it out: outputs keep the type they have"},
-    Limit{"mixed_precision.cast_forward_inputs",
-          [](const Options& o, int64_t) { return o.mixed_precision.cast_forward_inputs; },
+    Limit{"mixed_precision.cast_forward_inputs", [](const Options& o) { return o.mixed_precision.cast_forward_inputs; },
           "only true, which has no effect without `mixed_precision.param`, is accepted now"},
-    Limit{"offload.params", [](const Options& o, int64_t) { return !o.offload.params; }, "only false is accepted now"},
-    Limit{"prefetch.forward", [](const Options& o, int64_t) { return o.prefetch.forward == 0; },
-          "only 0 is accepted now"},
-    Limit{"prefetch.backward", [](const Options& o, int64_t) { return o.prefetch.backward == 0; },
-          "only 0 is accepted now"},
-    Limit{"activation_checkpointing", [](const Options& o, int64_t) { return !o.activation_checkpointing.enabled; },
+    Limit{"offload.params", [](const Options& o) { return !o.offload.params; }, "only false is accepted now"},
+    Limit{"prefetch.forward", [](const Options& o) { return o.prefetch.forward == 0; }, "only 0 is accepted now"},
+    Limit{"prefetch.backward", [](const Options& o) { return o.prefetch.backward == 0; }, "only 0 is accepted now"},
+    Limit{"activation_checkpointing", [](const Options& o) { return !o.activation_checkpointing.enabled; },
           "only false is accepted now"},
-    Limit{"gradient.clip_norm", [](const Options& o, int64_t) { return !o.gradient.clip_norm; }, "leave it out"},
-    Limit{"gradient.divide_factor", [](const Options& o, int64_t) { return !o.gradient.divide_factor; },
-          "leave it out: gradients are averaged over the ranks"},
-    Limit{"plugins", [](const Options& o, int64_t) { return o.plugins.empty(); }, "only an empty list is accepted now"},
-    Limit{"debug.order_check", [](const Options& o, int64_t) { return o.debug.order_check == 0; },
-          "only 0 is accepted now"},
+    Limit{"gradient.clip_norm", [](const Options& o) { return !o.gradient.clip_norm; }, "leave it out"},
+    Limit{"plugins", [](const Options& o) { return o.plugins.empty(); }, "only an empty list is accepted now"},
 };
 
 /// The source of a key, or of the first key below it ("activation_checkpointing.every").
@@ -109,7 +82,7 @@ void check_supported(const Config& config, int64_t world) {
   const Fsdp2Options& options = config.options;
   check_consistent(config);
   for (const Limit& limit : kLimits) {
-    if (limit.runs(options, world)) continue;
+    if (limit.runs(options)) continue;
     const std::string verdict = limit.key == "version" ? "= 1 cannot be run: " : "has a value that is not built yet: ";
     throw refused(source_of(config.sources, limit.key), limit.key, verdict + std::string(limit.accepted));
   }

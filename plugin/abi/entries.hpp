@@ -46,6 +46,10 @@ fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm)
 fsdp2_status* engine_clip_gradient_norm(fsdp2_engine* engine, double max_norm, double p, double* norm) noexcept;
 fsdp2_status* engine_clip_gradient_value(fsdp2_engine* engine, double limit) noexcept;
 fsdp2_status* engine_zero_gradients(fsdp2_engine* engine) noexcept;
+fsdp2_status* engine_set_gradient_sync(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept;
+fsdp2_status* engine_set_all_reduce(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept;
+fsdp2_status* engine_set_gradient_divisor(fsdp2_engine* engine, const char* path, int32_t recurse,
+                                          double divisor) noexcept;
 fsdp2_status* engine_unscale_gradients(fsdp2_engine* engine, double scale, int32_t* found_inf) noexcept;
 fsdp2_status* engine_check_step(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_visit_geometry(const fsdp2_engine* engine, fsdp2_geometry_visitor visitor, void* user) noexcept;

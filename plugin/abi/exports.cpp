@@ -67,6 +67,9 @@ constexpr fsdp2_api kApi = {
     .engine_enter = &entries::engine_enter,
     .call_exit = &entries::call_exit,
     .call_release = &entries::call_release,
+    .engine_set_gradient_sync = &entries::engine_set_gradient_sync,
+    .engine_set_all_reduce = &entries::engine_set_all_reduce,
+    .engine_set_gradient_divisor = &entries::engine_set_gradient_divisor,
 };
 
 }  // namespace

@@ -30,6 +30,19 @@ fsdp2_status* engine_zero_gradients(fsdp2_engine* engine) noexcept {
   return guard([&] { engine_of(engine).zero_gradients(); });
 }
 
+fsdp2_status* engine_set_gradient_sync(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept {
+  return guard([&] { engine_of(engine).set_gradient_sync(&require_argument(path, "path"), recurse != 0, on != 0); });
+}
+
+fsdp2_status* engine_set_all_reduce(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept {
+  return guard([&] { engine_of(engine).set_all_reduce(&require_argument(path, "path"), recurse != 0, on != 0); });
+}
+
+fsdp2_status* engine_set_gradient_divisor(fsdp2_engine* engine, const char* path, int32_t recurse,
+                                          double divisor) noexcept {
+  return guard([&] { engine_of(engine).set_gradient_divisor(&require_argument(path, "path"), recurse != 0, divisor); });
+}
+
 fsdp2_status* engine_unscale_gradients(fsdp2_engine* engine, double scale, int32_t* found_inf) noexcept {
   return guard([&] {
     int32_t& out = require_argument(found_inf, "found_inf");

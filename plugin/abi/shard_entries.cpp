@@ -1,13 +1,17 @@
 // Entries that make plans and engines.
+#include <fsdp2/launch_environment.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cstring>
+#include <optional>
+#include <stdexcept>
 
 #include "plugin/abi/arguments.hpp"
 #include "plugin/abi/callback_communicator.hpp"
 #include "plugin/abi/config_handle.hpp"
 #include "plugin/abi/engine_handle.hpp"
 #include "plugin/abi/entries.hpp"
+#include "plugin/abi/given_groups.hpp"
 #include "plugin/abi/status.hpp"
 #include "plugin/engine/c10d_environment.hpp"
 #include "plugin/sharded_module.hpp"
@@ -26,8 +30,30 @@ char* copy_text(const std::string& text) {
   return copy;
 }
 
-/// The tag says what the pointer is: read as the other class it would be foreign memory. `Args` is one of the two
-/// structs that choose a communicator, `name` what it is called.
+/// The tag says what the pointer is: read as the other class it would be foreign memory. `field` names it in errors.
+std::shared_ptr<Communicator> given_communicator(fsdp2_communicator_kind kind, const void* given,
+                                                 const std::string& field, c10::Device device, Timeout timeout,
+                                                 int64_t world_rank) {
+  switch (kind) {
+    case FSDP2_COMMUNICATOR_C10D_BACKEND: {
+      using Pointer = const c10::intrusive_ptr<c10d::Backend>;
+      return C10dCommunicator::from_backend(require_argument(static_cast<Pointer*>(given), field.c_str()), timeout);
+    }
+    case FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP: {
+      using Pointer = const c10::intrusive_ptr<c10d::ProcessGroup>;
+      return C10dCommunicator::from_process_group(require_argument(static_cast<Pointer*>(given), field.c_str()),
+                                                  device.type(), timeout);
+    }
+    case FSDP2_COMMUNICATOR_CALLBACKS:
+      return std::make_shared<CallbackCommunicator>(
+          read_struct(static_cast<const fsdp2_communicator*>(given), "fsdp2_communicator"), timeout, world_rank);
+    default:
+      throw Error(ErrorCode::kInvalidArgument,
+                  field + "_kind is " + std::to_string(kind) + ", which this version does not know");
+  }
+}
+
+/// `Args` is one of the two structs that choose a communicator, `name` what it is called.
 template <typename Args>
 std::shared_ptr<Communicator> communicator_of(const Args& args, const std::string& name, c10::Device device,
                                               Timeout timeout) {
@@ -35,40 +61,44 @@ std::shared_ptr<Communicator> communicator_of(const Args& args, const std::strin
   if (args.backend != nullptr && args.communicator_kind != FSDP2_COMMUNICATOR_ENVIRONMENT) {
     throw Error(ErrorCode::kInvalidArgument, name + ".backend is only for a communicator made from the environment");
   }
-  switch (args.communicator_kind) {
-    case FSDP2_COMMUNICATOR_ENVIRONMENT:
-      if (args.communicator != nullptr) {
-        throw Error(ErrorCode::kInvalidArgument, pointer + " is set, but communicator_kind does not say what it is");
-      }
-      return communicator_from_environment(args.backend != nullptr ? args.backend : "", device, timeout);
-    case FSDP2_COMMUNICATOR_C10D_BACKEND: {
-      using Pointer = const c10::intrusive_ptr<c10d::Backend>;
-      return C10dCommunicator::from_backend(require_argument(static_cast<Pointer*>(args.communicator), pointer.c_str()),
-                                            timeout);
-    }
-    case FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP: {
-      using Pointer = const c10::intrusive_ptr<c10d::ProcessGroup>;
-      return C10dCommunicator::from_process_group(
-          require_argument(static_cast<Pointer*>(args.communicator), pointer.c_str()), device.type(), timeout);
-    }
-    case FSDP2_COMMUNICATOR_CALLBACKS:
-      return std::make_shared<CallbackCommunicator>(
-          read_struct(static_cast<const fsdp2_communicator*>(args.communicator), "fsdp2_communicator"), timeout);
-    default:
-      throw Error(ErrorCode::kInvalidArgument, name + ".communicator_kind is " +
-                                                   std::to_string(args.communicator_kind) +
-                                                   ", which this version does not know");
+  if ((args.shard_communicator == nullptr) != (args.replicate_communicator == nullptr)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                name + " has one of shard_communicator and replicate_communicator; give both, or none");
   }
+  if (args.communicator_kind == FSDP2_COMMUNICATOR_ENVIRONMENT) {
+    if (args.communicator != nullptr || args.shard_communicator != nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, pointer + " is set, but communicator_kind does not say what it is");
+    }
+    return communicator_from_environment(args.backend != nullptr ? args.backend : "", device, timeout);
+  }
+  const auto made_of = [&](const void* given, const std::string& field, int64_t world_rank) {
+    return given_communicator(args.communicator_kind, given, name + "." + field, device, timeout, world_rank);
+  };
+  auto world = made_of(args.communicator, "communicator", -1);
+  if (args.shard_communicator == nullptr) return world;
+  const int64_t rank = world->rank();
+  return std::make_shared<GivenGroups>(std::move(world), made_of(args.shard_communicator, "shard_communicator", rank),
+                                       made_of(args.replicate_communicator, "replicate_communicator", rank));
 }
 
 Timeout timeout_of(const Config& config) {
   return timeout_from_seconds(config.options.debug.timeout_s);
 }
 
+/// As far as a launcher has told.
+std::optional<int64_t> ranks_of_this_node() {
+  try {
+    const auto launched = launch_environment();
+    return launched && launched->local_world_size ? std::optional<int64_t>(*launched->local_world_size) : std::nullopt;
+  } catch (const std::invalid_argument&) {  // variables of no launcher that this host has relied on
+    return std::nullopt;
+  }
+}
+
 /// Notes the plan in the handle, too.
 MakePlan plan_maker(const Config& config, fsdp2_engine& engine) {
   return [&](const ModuleTree& tree, int64_t world) {
-    Plan plan = make_plan(tree, config, world);
+    Plan plan = make_plan(tree, config, world, ranks_of_this_node());
     engine.plan_text = to_table(plan);
     return plan;
   };
@@ -120,7 +150,8 @@ fsdp2_status* plan_text(const fsdp2_plan_args* given, char** out) noexcept {
       throw Error(ErrorCode::kInvalidArgument,
                   "fsdp2_plan_args.world_size is " + std::to_string(args.world_size) + ", expected at least 1");
     }
-    *out = copy_text(to_table(make_plan(tree_of(module), config.config, args.world_size)));
+    const auto node = args.ranks_per_node > 0 ? std::optional<int64_t>(args.ranks_per_node) : std::nullopt;
+    *out = copy_text(to_table(make_plan(tree_of(module), config.config, args.world_size, node)));
   });
 }
 

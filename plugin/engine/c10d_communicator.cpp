@@ -1,5 +1,7 @@
 #include "plugin/engine/c10d_communicator.hpp"
 
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cmath>
@@ -22,13 +24,14 @@ std::shared_ptr<Communicator> C10dCommunicator::from_backend(c10::intrusive_ptr<
                                                              c10::intrusive_ptr<c10d::Store> store,
                                                              const std::string& group) {
   if (!backend) throw Error(ErrorCode::kInvalidArgument, "the communicator is null: no c10d::Backend was given");
-  FailureReports reports(std::move(store), group, backend->getRank(), backend->getSize());
+  FailureReports reports(store, group, backend->getRank(), backend->getSize());
   std::shared_ptr<C10dCommunicator> communicator;
   if (backend->getBackendName() == GlooCommunicator::kBackendName) {
     communicator = std::make_shared<GlooCommunicator>(std::move(backend), timeout);
   } else {
     communicator.reset(new C10dCommunicator(std::move(backend), timeout));
   }
+  communicator->store_ = std::move(store);
   communicator->reports_ = std::move(reports);
   return communicator;
 }
@@ -50,7 +53,15 @@ std::shared_ptr<Communicator> C10dCommunicator::from_process_group(const c10::in
 }
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout)
-    : backend_(std::move(backend)), timeout_(timeout) {}
+    : backend_(std::move(backend)), timeout_(timeout), world_rank_(backend_->getRank()) {}
+
+C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> backend, const C10dCommunicator& whole)
+    : backend_(std::move(backend)),
+      timeout_(whole.timeout_),
+      world_rank_(whole.world_rank_),
+      store_(whole.store_),
+      reports_(whole.reports_),
+      owner_(whole.owner_) {}
 
 int64_t C10dCommunicator::rank() const {
   return backend_->getRank();
@@ -67,18 +78,23 @@ std::string C10dCommunicator::name() const {
 
 std::unique_ptr<Request> C10dCommunicator::request(const char* operation, int64_t bytes,
                                                    const std::function<std::function<void()>()>& start) const {
-  return start_collective(rank(), operation, bytes, start);
+  return start_collective(world_rank(), operation, bytes, start);
 }
 
 namespace {
 
-// Only NCCL has AVG; elsewhere the sum is divided once afterwards.
+// Only NCCL has AVG; elsewhere, and for other divisors, each rank divides its own input first: then no sum overflows.
 bool has_average(const c10d::Backend& backend) {
   return backend.getBackendName() == "nccl";
 }
 
-c10d::ReduceOp mean_or_sum(const c10d::Backend& backend) {
-  return has_average(backend) ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
+c10d::ReduceOp divided_sum(const c10d::Backend& backend, at::Tensor& input, double divisor) {
+  if (has_average(backend) && divisor == backend.getSize()) return c10d::ReduceOp::AVG;
+  if (divisor != 1) {
+    const at::NoGradGuard no_grad;
+    input.div_(divisor);
+  }
+  return c10d::ReduceOp::SUM;
 }
 
 /// Waits as the group's own time allows: with a time of its own NCCL's wait would block the host until the collective
@@ -96,29 +112,53 @@ std::unique_ptr<Request> C10dCommunicator::all_gather(at::Tensor output, at::Ten
   });
 }
 
-std::unique_ptr<Request> C10dCommunicator::reduce_scatter_mean(at::Tensor output, at::Tensor input) {
+std::unique_ptr<Request> C10dCommunicator::reduce_scatter(at::Tensor output, at::Tensor input, double divisor) {
   return request("reduce_scatter", static_cast<int64_t>(input.nbytes()), [&]() -> std::function<void()> {
     c10d::ReduceScatterOptions options;
-    options.reduceOp = mean_or_sum(*backend_);
+    options.reduceOp = divided_sum(*backend_, input, divisor);
     auto work = backend_->_reduce_scatter_base(output, input, options);
-    return [backend = backend_, timeout = timeout_, work, output, input]() mutable {
-      wait_for(*backend, work, timeout);
-      if (!has_average(*backend)) output.div_(backend->getSize());
-    };
+    return [backend = backend_, timeout = timeout_, work, output, input] { wait_for(*backend, work, timeout); };
   });
 }
 
-std::unique_ptr<Request> C10dCommunicator::all_reduce_mean(at::Tensor tensor) {
+std::unique_ptr<Request> C10dCommunicator::all_reduce(at::Tensor tensor, double divisor) {
   return request("all_reduce", static_cast<int64_t>(tensor.nbytes()), [&]() -> std::function<void()> {
     c10d::AllreduceOptions options;
-    options.reduceOp = mean_or_sum(*backend_);
+    options.reduceOp = divided_sum(*backend_, tensor, divisor);
     std::vector<at::Tensor> tensors{tensor};
     auto work = backend_->allreduce(tensors, options);
-    return [backend = backend_, timeout = timeout_, work, tensor]() mutable {
-      wait_for(*backend, work, timeout);
-      if (!has_average(*backend)) tensor.div_(backend->getSize());
-    };
+    return [backend = backend_, timeout = timeout_, work, tensor] { wait_for(*backend, work, timeout); };
   });
+}
+
+std::unique_ptr<Request> C10dCommunicator::broadcast(at::Tensor tensor) {
+  return request("broadcast", static_cast<int64_t>(tensor.nbytes()), [&]() -> std::function<void()> {
+    std::vector<at::Tensor> tensors{tensor};
+    auto work = backend_->broadcast(tensors, c10d::BroadcastOptions());
+    return [backend = backend_, timeout = timeout_, work, tensor] { wait_for(*backend, work, timeout); };
+  });
+}
+
+// In the parent's own store a split would meet the parent's keys and hang.
+std::shared_ptr<Communicator> C10dCommunicator::split(const std::vector<int64_t>& members) {
+  if (!store_) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "a c10d::Backend of " + name() +
+            " cannot be split without the store through which its ranks have met: give a c10d::ProcessGroup, or "
+            "the groups of the mesh as shard_communicator and replicate_communicator");
+  }
+  const std::vector<int> ranks(members.begin(), members.end());
+  auto store = c10::make_intrusive<c10d::PrefixStore>(
+      "fsdp2_plugin/split_" + std::to_string(splits_++) + "/from_" + std::to_string(ranks.front()), store_);
+  try {
+    auto part = backend_->split(store, ranks, backend_->getBackendOptions());
+    return std::shared_ptr<Communicator>(new C10dCommunicator(std::move(part), *this));
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kCommunication,
+                "rank " + std::to_string(world_rank()) + ": the group could not be split: " + exception_text(error),
+                {.rank = world_rank()});
+  }
 }
 
 }  // namespace fsdp2

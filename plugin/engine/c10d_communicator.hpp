@@ -38,15 +38,21 @@ class C10dCommunicator : public Communicator {
 
   [[nodiscard]] int64_t rank() const override;
   [[nodiscard]] int64_t size() const override;
+  [[nodiscard]] int64_t world_rank() const override { return world_rank_; }
   [[nodiscard]] std::string name() const override;
   void announce(std::string_view /*purpose*/) override {}
   [[nodiscard]] std::string whereabouts(const std::string& own) noexcept override;
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
-  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
-  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;
+  std::unique_ptr<Request> reduce_scatter(at::Tensor output, at::Tensor input, double divisor) override;
+  std::unique_ptr<Request> all_reduce(at::Tensor tensor, double divisor) override;
+  std::unique_ptr<Request> broadcast(at::Tensor tensor) override;
+  /// By the backend's own split.
+  std::shared_ptr<Communicator> split(const std::vector<int64_t>& members) override;
 
  protected:
   C10dCommunicator(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout);
+  /// As a part of `whole`: with its time, store and rank in messages.
+  C10dCommunicator(c10::intrusive_ptr<c10d::Backend> backend, const C10dCommunicator& whole);
 
   /// Runs `start`, which begins a collective and returns what its wait has to do. Failures of both become errors that
   /// name this rank and the operation.
@@ -59,6 +65,9 @@ class C10dCommunicator : public Communicator {
   // NOLINTEND(*-non-private-member-variables-in-classes)
 
  private:
+  int64_t world_rank_;
+  c10::intrusive_ptr<c10d::Store> store_;  // through which the ranks have met, where it is known
+  int splits_ = 0;
   std::optional<FailureReports> reports_;
   c10::intrusive_ptr<torch::CustomClassHolder> owner_;  // the process group that the backend came from, kept alive
 };

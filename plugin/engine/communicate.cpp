@@ -21,7 +21,7 @@ void communicate(Communicator& communicator, const std::string& what, c10::funct
       if (!others.empty()) text += " (meanwhile " + others + ")";
     }
     ErrorDetails details = error.details();
-    details.rank = communicator.rank();
+    details.rank = communicator.world_rank();
     throw Error(error.code(), text, std::move(details));
   }
 }

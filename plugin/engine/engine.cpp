@@ -7,6 +7,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string_view>
 
 #include "plugin/engine/communicate.hpp"
@@ -45,7 +47,7 @@ std::shared_ptr<MemoryPool> pool_for(const Plan& plan, c10::Device device) {
 Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
                std::vector<std::vector<ParameterHome>> homes, const LogFunction& log)
     : plan_(std::move(plan)), device_(device) {
-  runtime_ = std::make_shared<Runtime>(std::move(communicator), pool_for(plan_, device), plan_);
+  runtime_ = std::make_shared<Runtime>(groups_of(std::move(communicator), plan_.mesh), pool_for(plan_, device), plan_);
   WrapMeter meter;
   for (const auto& unit : homes) {
     for (const ParameterHome& home : unit) meter.add(static_cast<int64_t>(home.tensor().nbytes()));
@@ -199,8 +201,8 @@ at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part
   const at::Tensor parts = at::empty({r.mesh.shard, largest}, flat.options());
   const at::Tensor sent = at::zeros({largest}, flat.options());
   sent.narrow(0, 0, flat.numel()).copy_(flat);
-  communicate(*r.communicator, "gather_tensor of `" + name + "`",
-              [&] { r.communicator->all_gather(parts.view(-1), sent)->wait(); });
+  communicate(*r.shard_group, "gather_tensor of `" + name + "`",
+              [&] { r.shard_group->all_gather(parts.view(-1), sent)->wait(); });
   if (!wanted) return {};
   at::Tensor full = at::empty({numel(parameter->shape)}, flat.options());
   for (int64_t rank = 0; rank < r.mesh.shard; ++rank) {
@@ -219,7 +221,7 @@ std::vector<at::Tensor> Engine::gradients() const {
 }
 
 Communicator* Engine::across() const {
-  return runtime_->gathers && runtime_->communicator->size() > 1 ? runtime_->communicator.get() : nullptr;
+  return runtime_->mesh.shard > 1 ? runtime_->shard_group.get() : nullptr;
 }
 
 double Engine::gradient_norm(double p) {
@@ -260,7 +262,41 @@ void Engine::clip_gradient_value(double limit) {
 }
 
 void Engine::zero_gradients() {
-  for (const auto& [name, shard] : parameters()) shard.mutable_grad() = at::Tensor();
+  for (const auto& unit : units_) unit->zero_gradients();
+}
+
+std::vector<Unit*> Engine::units_at(const std::string& path, bool recurse) const {
+  std::vector<Unit*> found;
+  bool known = false;
+  for (const auto& unit : units_) {
+    const bool is_it = unit->path() == path;
+    known = known || is_it;
+    if (is_it || (recurse && (path.empty() || unit->path().starts_with(path + ".")))) found.push_back(unit.get());
+  }
+  if (known) return found;
+  std::vector<std::string_view> paths;
+  for (const auto& unit : units_) paths.push_back(unit->path());
+  const std::string nearest = nearest_name(path, paths);
+  throw Error(ErrorCode::kNotFound,
+              "no unit `" + path + "`" + (nearest.empty() ? "" : "; did you mean `" + nearest + "`?"),
+              {.module = path, .nearest = nearest});
+}
+
+void Engine::set_gradient_sync(const std::string& path, bool recurse, bool on) {
+  for (Unit* unit : units_at(path, recurse)) unit->set_gradient_sync(on);
+}
+
+void Engine::set_all_reduce(const std::string& path, bool recurse, bool on) {
+  for (Unit* unit : units_at(path, recurse)) unit->set_all_reduce(on);
+}
+
+void Engine::set_gradient_divisor(const std::string& path, bool recurse, double divisor) {
+  if (!(divisor >= 0) || std::isinf(divisor)) {
+    throw Error(ErrorCode::kInvalidArgument, "the divisor of gradients is " + std::to_string(divisor) +
+                                                 ", expected a finite number above 0, or 0 for the number of ranks");
+  }
+  const auto given = divisor > 0 ? std::optional<double>(divisor) : std::nullopt;
+  for (Unit* unit : units_at(path, recurse)) unit->set_gradient_divisor(given);
 }
 
 void Engine::check_step() {

@@ -37,7 +37,7 @@ struct ShardGeometry {
 class Engine {
  public:
   /// Cuts the parameters; `homes` has one list a planned unit, one home a planned parameter of it. The caller has made
-  /// sure that all ranks start alike (same_start.hpp). Local.
+  /// sure that all ranks start alike (same_start.hpp). Collective where a mesh of two dimensions needs groups.
   Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
          std::vector<std::vector<ParameterHome>> homes, const LogFunction& log);
   virtual ~Engine();
@@ -68,9 +68,17 @@ class Engine {
   double clip_gradient_norm(double max_norm, double p);
   bool unscale_gradients(double scale);
   void clip_gradient_value(double limit);
+  /// Those that accumulate without communication, too.
   void zero_gradients();
   /// Throws on every rank where one's gradients or shards were changed by others since backward: step_check.hpp.
   void check_step();
+
+  /// Of the unit at `path` ("" is the root) and, with `recurse`, of those inside it: see Unit. For the backward passes
+  /// to come. Throw Error (kNotFound) with the nearest path. All ranks must do the same.
+  void set_gradient_sync(const std::string& path, bool recurse, bool on);
+  void set_all_reduce(const std::string& path, bool recurse, bool on);
+  /// 0: the number of ranks.
+  void set_gradient_divisor(const std::string& path, bool recurse, double divisor);
 
   [[nodiscard]] Statistics statistics() const;
   void reset_statistics();
@@ -89,6 +97,7 @@ class Engine {
   [[nodiscard]] Communicator& communicator() const { return *runtime_->communicator; }
 
  private:
+  [[nodiscard]] std::vector<Unit*> units_at(const std::string& path, bool recurse) const;
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   /// The transport where ranks hold different parts of a gradient, else null.
   [[nodiscard]] Communicator* across() const;

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "plugin/engine/c10d_communicator.hpp"
 
@@ -23,16 +24,27 @@ class GlooCommunicator final : public C10dCommunicator {
   /// Mixed into the tags of messages, with operation and size: a message of another collective is never received.
   void announce(std::string_view purpose) override;
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override;
-  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override;
-  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override;
+  std::unique_ptr<Request> reduce_scatter(at::Tensor output, at::Tensor input, double divisor) override;
+  std::unique_ptr<Request> all_reduce(at::Tensor tensor, double divisor) override;
+  std::unique_ptr<Request> broadcast(at::Tensor tensor) override;
+  /// Over the same connections, under tags of its own. Local.
+  std::shared_ptr<Communicator> split(const std::vector<int64_t>& members) override;
+
+  [[nodiscard]] int64_t rank() const override { return rank_; }
+  [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(members_.size()); }
 
  private:
+  GlooCommunicator(const GlooCommunicator& whole, std::vector<int> members);
+
   class Exchange;
   struct Contributions;
 
   int next_tag(std::string_view operation, int64_t bytes);
   Contributions contributions(const at::Tensor& own);
 
+  std::vector<int> members_;  // ranks of the backend
+  int64_t rank_;              // the own place among them
+  uint64_t group_ = 0;        // the members, mixed
   uint32_t collectives_ = 0;
   uint64_t purpose_ = 0;
   std::shared_ptr<ScratchBytes> scratch_;

@@ -29,8 +29,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   /// Frees what is unused and keeps nothing from now on.
   void close();
 
-  /// From now on what comes back is neither used again nor freed: a collective has failed, and a transport of the host's
-  /// may still write where it was told to.
+  /// From now on what comes back is neither used again nor freed: a collective has failed, and a transport of the
+  /// host's may still write where it was told to.
   void abandon();
 
  private:

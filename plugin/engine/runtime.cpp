@@ -10,13 +10,17 @@
 
 namespace fsdp2 {
 
-Runtime::Runtime(std::shared_ptr<Communicator> communicator_, std::shared_ptr<MemoryPool> pool_, const Plan& plan)
-    : communicator(std::move(communicator_)),
+Runtime::Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool_, const Plan& plan)
+    : communicator(std::move(groups.world)),
+      shard_group(std::move(groups.shard)),
+      replicate_group(std::move(groups.replicate)),
       pool(std::move(pool_)),
       mesh(plan.mesh),
+      gradient_divisor(plan.gradient_divisor),
       gathers(fsdp2::gathers(plan)),
       reduces(fsdp2::reduces(plan)),
-      step_check(communicator->size() > 1 ? plan.check_steps : 0) {}
+      step_check(communicator->size() > 1 ? plan.check_steps : 0),
+      order_check(plan, communicator->size() > 1 ? plan.order_check : 0) {}
 
 namespace {
 
@@ -73,6 +77,7 @@ void Runtime::finish_backward() {
   try {
     for_each_unit(units, [](Unit& unit) { unit.finish_backward(); });
     step_check.record(units);
+    order_check.end_of_backward();
   } catch (...) {
     for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });
     throw;

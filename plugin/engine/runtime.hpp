@@ -2,11 +2,14 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"
 #include "plugin/engine/memory_pool.hpp"
+#include "plugin/engine/order_check.hpp"
+#include "plugin/engine/rank_groups.hpp"
 #include "plugin/engine/statistics.hpp"
 #include "plugin/engine/step_check.hpp"
 #include "registry/plan.hpp"
@@ -18,7 +21,7 @@ class Unit;
 /// Owned by every unit, which autograd graphs may keep alive longer than the engine. No locks: an engine belongs to one
 /// trainer thread at a time, and backward runs on one other thread while that one waits.
 struct Runtime : std::enable_shared_from_this<Runtime> {
-  Runtime(std::shared_ptr<Communicator> communicator, std::shared_ptr<MemoryPool> pool, const Plan& plan);
+  Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool, const Plan& plan);
 
   /// Called by each unit's pre-backward: the first one of a backward pass queues finish_backward() for its end, and
   /// drops what a pass that threw has left behind.
@@ -32,15 +35,19 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
 
   void count_unsharded(int64_t bytes);
 
-  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Communicator> communicator;  // of all ranks
+  std::shared_ptr<Communicator> shard_group;   // see RankGroups
+  std::shared_ptr<Communicator> replicate_group;
   std::shared_ptr<MemoryPool> pool;
   Mesh mesh;
-  bool gathers;  // whether parameters are cut over ranks
-  bool reduces;  // whether gradients are summed over ranks
+  std::optional<double> gradient_divisor;  // of sums over ranks; unset: means
+  bool gathers;                            // whether parameters are cut over ranks
+  bool reduces;                            // whether gradients are summed over ranks
   bool detached = false;
   bool in_local_use = false;  // slots hold full tensors: forwards are plain ones of this rank
   Statistics statistics;
   StepCheck step_check;
+  OrderCheck order_check;
   std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last
 
  private:

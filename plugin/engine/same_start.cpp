@@ -1,7 +1,11 @@
 #include "plugin/engine/same_start.hpp"
 
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
 #include <string>
 
+#include "plugin/engine/communicate.hpp"
 #include "plugin/engine/content_hash.hpp"
 #include "plugin/engine/rank_values.hpp"
 #include "registry/error.hpp"
@@ -25,6 +29,27 @@ std::string describe(const ModuleTree& tree, const Plan& plan) {
   return text;
 }
 
+/// The first line that is not the same, of both.
+std::string first_difference(const std::string& one, const std::string& other) {
+  const auto [end, other_end] = std::mismatch(one.begin(), one.end(), other.begin(), other.end());
+  const auto line_of = [](const std::string& text, int64_t place) -> std::string {
+    const size_t begin = place == 0 ? 0 : text.rfind('\n', static_cast<size_t>(place - 1)) + 1;
+    if (begin >= text.size()) return "nothing more";
+    const std::string line = text.substr(begin, text.find('\n', begin) - begin);
+    return "`" + line.substr(line.find_first_not_of(' ')) + "`";
+  };
+  return "rank 0 has " + line_of(one, end - one.begin()) + ", it has " + line_of(other, other_end - other.begin());
+}
+
+/// Rank 0's, into everyone's.
+void send_values(Communicator& communicator, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor dense = tensor.detach().contiguous();
+  communicate(communicator, "the broadcast of rank 0's values", [&] { communicator.broadcast(dense)->wait(); });
+  if (!dense.is_alias_of(tensor)) tensor.detach().copy_(dense);
+}
+
 }  // namespace
 
 void report_no_start(Communicator& communicator, c10::Device device) noexcept {
@@ -36,7 +61,7 @@ void report_no_start(Communicator& communicator, c10::Device device) noexcept {
 }
 
 void check_same_start(Communicator& communicator, const ModuleTree& tree, const Plan& plan,
-                      const std::vector<at::Tensor>& tensors) {
+                      const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& buffers) {
   if (communicator.size() == 1) return;
   const c10::Device device = tensors.empty() ? c10::kCPU : tensors.front().device();
 
@@ -59,12 +84,18 @@ void check_same_start(Communicator& communicator, const ModuleTree& tree, const 
   }
   for (size_t rank = 1; rank < ranks; ++rank) {
     if (model_of(rank) == model_of(0)) continue;
+    const auto texts = all_gather_texts(communicator, kWhat, describe(tree, plan), device);
     throw Error(ErrorCode::kFailedPrecondition,
-                "rank " + std::to_string(rank) + " has another model or other options than rank 0 (names, shapes, " +
-                    "trainable flags or the plan differ); give every rank the same module and configuration",
+                "rank " + std::to_string(rank) + " has another model or other options than rank 0: " +
+                    first_difference(texts[0], texts[rank]) + "; give every rank the same module and configuration",
                 {.rank = static_cast<int64_t>(rank)});
   }
 
+  if (plan.broadcasts_values) {
+    for (const at::Tensor& tensor : tensors) send_values(communicator, tensor);
+    for (const at::Tensor& buffer : buffers) send_values(communicator, buffer);
+    return;
+  }
   if (tensors.empty()) return;
   std::vector<int64_t> hashes;
   for (const at::Tensor& tensor : tensors) {
@@ -76,7 +107,8 @@ void check_same_start(Communicator& communicator, const ModuleTree& tree, const 
       if (weights[rank * tensors.size() + i] == weights[i]) continue;
       throw Error(ErrorCode::kFailedPrecondition,
                   "rank " + std::to_string(rank) + " holds other values than rank 0 in parameter `" +
-                      tree.parameters[i].names[0] + "`; load the same weights on every rank before sharding",
+                      tree.parameters[i].names[0] + "`; load the same weights on every rank before sharding, or set " +
+                      "`load.mode = \"broadcast\"` to take rank 0's",
                   {.parameter = tree.parameters[i].names[0], .rank = static_cast<int64_t>(rank)});
     }
   }

@@ -61,9 +61,9 @@ void Unit::check_shards() const {
   }
 }
 
-void Unit::communicate(c10::function_ref<void()> collective) const {
+void Unit::communicate(Communicator& group, c10::function_ref<void()> collective) const {
   try {
-    fsdp2::communicate(*runtime_->communicator, title(), collective);
+    fsdp2::communicate(group, title(), collective);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kCommunication) runtime_->pool->abandon();
     ErrorDetails details = e.details();
@@ -74,10 +74,11 @@ void Unit::communicate(c10::function_ref<void()> collective) const {
 
 void Unit::gather() {
   Runtime& r = *runtime_;
+  if (r.order_check.is_due()) r.order_check.before_gather(*r.shard_group, path_, buffers_.front().shard().device());
   std::vector<std::unique_ptr<Request>> requests;
   int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
   try {
-    communicate([&] {
+    communicate(*r.shard_group, [&] {
       for (FlatBuffer& buffer : buffers_) {
         if (!buffer.is_whole()) {
           buffer.allocate(*r.pool);
@@ -87,7 +88,7 @@ void Unit::gather() {
           copied_bytes += buffer.gathered_bytes();
           r.count_unsharded(buffer.gathered_bytes());
         }
-        requests.push_back(buffer.start_gather(*r.communicator, *r.pool));
+        requests.push_back(buffer.start_gather(*r.shard_group, *r.pool));
         ++r.statistics.all_gathers;
         r.statistics.all_gather_bytes += buffer.gathered_bytes();
       }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct UnitParameter {
   at::Tensor unsharded;          // the leaf that the unit computes with; has memory only while the unit is whole
   std::vector<Slot> slots;       // of a scripted module, or
   HostTensor host;               // the host's own tensor, then that is `shard`
+  at::Tensor pending;            // full gradient of passes that were not reduced, in the dtype of reductions
+  bool in_sum = false;           // of gradients, that is being reduced or waits for its all-reduce
   bool accumulated = false;      // in the backward pass that runs
   uint32_t version = 0;          // of `shard` when it was gathered last
   uint32_t version_at_open = 0;  // of computed_with()
@@ -99,6 +102,17 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Forgets a backward pass that threw, with the full gradients it has left.
   void abandon_backward();
 
+  /// Off: the backward passes to come keep full gradients on this rank, to be reduced with those of the first pass
+  /// after it is on again (gradient accumulation without communication).
+  void set_gradient_sync(bool on) { gradient_sync_ = on; }
+  /// Off: the backward passes to come reduce over the shard group only; the sums wait for the first pass after it is on
+  /// again. Of no effect on a mesh of one row.
+  void set_all_reduce(bool on) { all_reduce_ = on; }
+  /// Sums over ranks are divided by it; unset: by the number of ranks.
+  void set_gradient_divisor(std::optional<double> divisor) { gradient_divisor_ = divisor; }
+  /// Drops gradients, and what waits to become one.
+  void zero_gradients();
+
   /// Kept memory counts as stale from now on.
   void mark_written() { marked_written_ = true; }
   /// Full tensors, without gradients, into the slots until end_local_use(). Collective.
@@ -133,19 +147,28 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void show_shards_to_host();
   void drop_hooks();
   void reduce_gradients();
+  void check_order_of_reduction() const;
   void reduce_buffer(size_t buffer);
+  void keep_own_gradients(size_t buffer);
   [[nodiscard]] at::Tensor pack_gradients(size_t buffer);
-  static void take_gradient(UnitParameter& parameter, const at::Tensor& reduced);
-  void communicate(c10::function_ref<void()> collective) const;
+  [[nodiscard]] at::Tensor sum_over_shard_group(size_t buffer);
+  void sum_over_replicate_group(const at::Tensor& sum);
+  void hand_over(size_t buffer, const at::Tensor& sum);
+  void communicate(Communicator& group, c10::function_ref<void()> collective) const;
 
   std::shared_ptr<Runtime> runtime_;
   std::string path_;
   bool reshard_after_forward_;
   std::vector<FlatBuffer> buffers_;
+  std::vector<c10::ScalarType> reduced_dtypes_;  // one a buffer, as the next
+  std::vector<at::Tensor> partial_sums_;         // over the shard group, while the all-reduce waits
   std::vector<UnitParameter> parameters_;
   std::vector<std::string> held_elsewhere_;
   std::vector<Slot> written_attributes_;
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
+  std::optional<double> gradient_divisor_;
+  bool gradient_sync_ = true;
+  bool all_reduce_ = true;
   bool is_root_;
   bool open_ = false;
   int open_backwards_ = 0;

@@ -1,4 +1,5 @@
-// Gradients of a unit: from full ones on each rank to the mean over ranks, cut as the parameters are.
+// Gradients of a unit: from full ones on each rank to the mean over ranks, cut as the parameters are. As in PyTorch's
+// FSDP2: a reduce-scatter over the shard group, then an all-reduce over the replicate group.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
@@ -10,7 +11,7 @@ namespace fsdp2 {
 
 namespace {
 
-// Means of complex numbers are means of their parts; transports know real numbers only.
+// Sums of complex numbers are sums of their parts; transports know real numbers only.
 at::Tensor as_real(const at::Tensor& flat) {
   return flat.is_complex() ? at::view_as_real(flat).view(-1) : flat;
 }
@@ -35,26 +36,21 @@ void pack_chunks(const at::Tensor& chunks, const at::Tensor& gradient) {
   chunks[full].narrow(0, 0, last.numel()).view(last.sizes()).copy_(last);
 }
 
-/// The full gradient, dense, undefined where there is none; the parameter lets go of it.
+bool has_gradient(const UnitParameter& parameter) {
+  return parameter.unsharded.grad().defined() || parameter.pending.defined();
+}
+
+/// The full gradient, dense, with what is pending; undefined where there is none. The parameter lets go of both.
 at::Tensor taken_gradient(UnitParameter& parameter) {
-  at::Tensor gradient = std::exchange(parameter.unsharded.mutable_grad(), at::Tensor());
-  return gradient.defined() && gradient.is_sparse() ? gradient.to_dense() : gradient;
+  at::Tensor fresh = std::exchange(parameter.unsharded.mutable_grad(), at::Tensor());
+  if (fresh.defined() && fresh.is_sparse()) fresh = fresh.to_dense();
+  at::Tensor pending = std::exchange(parameter.pending, at::Tensor());
+  if (!pending.defined()) return fresh;
+  return fresh.defined() ? pending.add_(fresh) : pending;
 }
 
-}  // namespace
-
-void Unit::reduce_gradients() {
-  c10::InferenceMode normal(false);
-  at::NoGradGuard no_grad;
-  for (size_t b = 0; b < buffers_.size(); ++b) {
-    const bool any = std::any_of(parameters_.begin(), parameters_.end(),
-                                 [&](const UnitParameter& p) { return p.buffer == b && p.unsharded.grad().defined(); });
-    if (any) reduce_buffer(b);
-  }
-}
-
-void Unit::take_gradient(UnitParameter& parameter, const at::Tensor& gradient) {
-  at::Tensor& own = parameter.shard.mutable_grad();
+void accumulate(const at::Tensor& parameter, const at::Tensor& gradient) {
+  at::Tensor& own = parameter.mutable_grad();
   if (own.defined()) {
     own.add_(gradient);
   } else {
@@ -62,11 +58,54 @@ void Unit::take_gradient(UnitParameter& parameter, const at::Tensor& gradient) {
   }
 }
 
+}  // namespace
+
+void Unit::reduce_gradients() {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  if (!gradient_sync_) {
+    for (UnitParameter& p : parameters_) {
+      if (p.unsharded.grad().defined()) p.pending = taken_gradient(p).to(reduced_dtypes_[p.buffer]);
+    }
+    return;
+  }
+  check_order_of_reduction();
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    if (runtime_->reduces) {
+      reduce_buffer(b);
+    } else {
+      keep_own_gradients(b);
+    }
+  }
+}
+
+void Unit::check_order_of_reduction() const {
+  const Runtime& r = *runtime_;
+  if (!r.order_check.is_due()) return;
+  std::vector<bool> gradients;
+  for (const UnitParameter& p : parameters_) gradients.push_back(has_gradient(p) || p.in_sum);
+  if (std::find(gradients.begin(), gradients.end(), true) == gradients.end()) return;
+  const c10::Device device = buffers_.front().shard().device();
+  if (r.gathers) r.order_check.before_reduction(*r.shard_group, path_, gradients, device);
+  if (r.replicate_group && all_reduce_) r.order_check.before_reduction(*r.replicate_group, path_, gradients, device);
+}
+
+/// Where there is nobody to sum with.
+void Unit::keep_own_gradients(size_t b) {
+  for (UnitParameter& p : parameters_) {
+    if (p.buffer != b || !has_gradient(p)) continue;
+    at::Tensor gradient = taken_gradient(p).to(p.shard.scalar_type());
+    if (gradient_divisor_) gradient = gradient.div(*gradient_divisor_);
+    accumulate(p.shard, gradient);
+  }
+}
+
 // One pass: every gradient to its place in the ranks' parts; zero between them and for parameters without gradient.
 // Lets go of each gradient as it goes.
 at::Tensor Unit::pack_gradients(size_t b) {
   const FlatBuffer& buffer = buffers_[b];
-  at::Tensor packed = runtime_->pool->empty(buffer.gathered_numel(), buffer.whole().options());
+  at::Tensor packed =
+      runtime_->pool->empty(buffer.gathered_numel(), buffer.whole().options().dtype(reduced_dtypes_[b]));
   if (buffer.copies_out()) {
     const at::Tensor parts = packed.view({runtime_->mesh.shard, -1});
     for (UnitParameter& p : parameters_) {
@@ -76,7 +115,7 @@ at::Tensor Unit::pack_gradients(size_t b) {
   }
   int64_t end = 0;
   for (UnitParameter& p : parameters_) {
-    if (p.buffer != b || !p.unsharded.grad().defined()) continue;
+    if (p.buffer != b || !has_gradient(p)) continue;
     if (p.offset > end) packed.narrow(0, end, p.offset - end).zero_();
     packed.narrow(0, p.offset, p.unsharded.numel()).view(p.unsharded.sizes()).copy_(taken_gradient(p));
     end = p.offset + p.unsharded.numel();
@@ -85,33 +124,64 @@ at::Tensor Unit::pack_gradients(size_t b) {
   return packed;
 }
 
-void Unit::reduce_buffer(size_t b) {
+at::Tensor Unit::sum_over_shard_group(size_t b) {
   Runtime& r = *runtime_;
-  std::vector<UnitParameter*> with_gradient;
-  for (UnitParameter& p : parameters_) {
-    if (p.buffer == b && p.unsharded.grad().defined()) with_gradient.push_back(&p);
-  }
-  if (!r.reduces) {
-    for (UnitParameter* p : with_gradient) take_gradient(*p, taken_gradient(*p));
-    return;
-  }
   at::Tensor packed = pack_gradients(b);
-  at::Tensor reduced = packed;
-  communicate([&] {
-    if (r.gathers) {
-      reduced = at::empty({buffers_[b].shard().numel()}, packed.options());
-      r.communicator->reduce_scatter_mean(as_real(reduced), as_real(packed))->wait();
-      ++r.statistics.reduce_scatters;
-      r.statistics.reduce_scatter_bytes += buffers_[b].gathered_bytes();
-    } else {
-      r.communicator->all_reduce_mean(as_real(reduced))->wait();
-      ++r.statistics.all_reduces;
-      r.statistics.all_reduce_bytes += buffers_[b].gathered_bytes();
-    }
-  });
-  for (UnitParameter* p : with_gradient) {
-    take_gradient(*p, FlatBuffer::alias(reduced, p->shard_offset, p->shard.sizes()));
+  if (!r.gathers) return packed;
+  at::Tensor sum = at::empty({buffers_[b].shard().numel()}, packed.options());
+  const double divisor = gradient_divisor_.value_or(static_cast<double>(r.mesh.shard));
+  communicate(*r.shard_group, [&] { r.shard_group->reduce_scatter(as_real(sum), as_real(packed), divisor)->wait(); });
+  ++r.statistics.reduce_scatters;
+  r.statistics.reduce_scatter_bytes += static_cast<int64_t>(packed.nbytes());
+  return sum;
+}
+
+void Unit::sum_over_replicate_group(const at::Tensor& sum) {
+  Runtime& r = *runtime_;
+  double divisor = gradient_divisor_.value_or(static_cast<double>(r.mesh.replicate));
+  if (gradient_divisor_ && r.gathers) divisor = 1;  // was divided in the reduce-scatter
+  communicate(*r.replicate_group, [&] { r.replicate_group->all_reduce(as_real(sum), divisor)->wait(); });
+  ++r.statistics.all_reduces;
+  r.statistics.all_reduce_bytes += static_cast<int64_t>(sum.nbytes());
+}
+
+/// To the parameters, in the dtype that they are stored in.
+void Unit::hand_over(size_t b, const at::Tensor& sum) {
+  const at::Tensor stored = sum.to(buffers_[b].shard().scalar_type());
+  for (UnitParameter& p : parameters_) {
+    if (p.buffer != b || !std::exchange(p.in_sum, false)) continue;
+    accumulate(p.shard, FlatBuffer::alias(stored, p.shard_offset, p.shard.sizes()));
   }
+}
+
+void Unit::reduce_buffer(size_t b) {
+  bool any = false;
+  for (UnitParameter& p : parameters_) {
+    if (p.buffer != b || !has_gradient(p)) continue;
+    p.in_sum = true;
+    any = true;
+  }
+  at::Tensor sum = any ? sum_over_shard_group(b) : at::Tensor();
+  if (runtime_->replicate_group != nullptr) {
+    if (at::Tensor earlier = std::exchange(partial_sums_[b], at::Tensor()); earlier.defined()) {
+      sum = sum.defined() ? earlier.add_(sum) : earlier;
+    }
+    if (!all_reduce_) {
+      partial_sums_[b] = sum;
+      return;
+    }
+    if (sum.defined()) sum_over_replicate_group(sum);
+  }
+  if (sum.defined()) hand_over(b, sum);
+}
+
+void Unit::zero_gradients() {
+  for (UnitParameter& p : parameters_) {
+    p.shard.mutable_grad() = at::Tensor();
+    p.pending = at::Tensor();
+    p.in_sum = false;
+  }
+  for (at::Tensor& sum : partial_sums_) sum = at::Tensor();
 }
 
 }  // namespace fsdp2

@@ -27,6 +27,7 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
     : runtime_(std::move(runtime)),
       path_(plan.path),
       reshard_after_forward_(plan.reshard_after_forward),
+      gradient_divisor_(runtime_->gradient_divisor),
       is_root_(!plan.parent) {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
@@ -35,9 +36,11 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
     for (size_t b = 0; b < plan.buffers.size(); ++b) {
       buffers_.emplace_back(at::TensorOptions().dtype(to_torch(plan.buffers[b].dtype)).device(device), plan, b,
                             runtime_->mesh.shard, runtime_->gathers);
+      reduced_dtypes_.push_back(to_torch(plan.buffers[b].reduced));
       meter.add(static_cast<int64_t>(buffers_.back().shard().nbytes()));
     }
   }
+  partial_sums_.resize(buffers_.size());
   for (size_t i = 0; i < plan.parameters.size(); ++i) cut(plan, plan.parameters[i], std::move(homes[i]), meter);
 }
 

@@ -22,14 +22,14 @@ struct ReplacedClass {
   int engines = 0;
 };
 
-struct Table {
+struct ClassTable {
   std::mutex mutex;
   std::map<const c10::ClassType*, ReplacedClass> classes;
 };
 
 // Leaked on purpose: destructors at exit may run after LibTorch's own.
-Table& table() {
-  static Table& instance = *new Table;
+ClassTable& class_table() {
+  static ClassTable& instance = *new ClassTable;
   return instance;
 }
 
@@ -64,15 +64,15 @@ void install(const c10::ClassTypePtr& type, const ReplacedClass& replaced) {
 MethodReplacement::MethodReplacement(std::vector<c10::ClassTypePtr> classes,
                                      const std::set<const c10::ClassType*>& unit_classes)
     : classes_(std::move(classes)) {
-  std::lock_guard lock(table().mutex);
+  std::lock_guard lock(class_table().mutex);
   // First everything that may fail, on a copy. Analysis reads callees, so it comes before any method is replaced; where
   // an engine has replaced some already, their operators write to nothing that it would count.
   std::map<const c10::ClassType*, ReplacedClass> updated;
   bool changes = false;
   for (const auto& type : classes_) {
-    const auto known = table().classes.find(type.get());
+    const auto known = class_table().classes.find(type.get());
     ReplacedClass& replaced = updated[type.get()];
-    replaced = known == table().classes.end() ? describe(*type) : known->second;
+    replaced = known == class_table().classes.end() ? describe(*type) : known->second;
     changes |= replaced.engines++ == 0;
     if (!unit_classes.contains(type.get()) || replaced.is_unit_class) continue;
     changes = true;
@@ -81,19 +81,19 @@ MethodReplacement::MethodReplacement(std::vector<c10::ClassTypePtr> classes,
       if (!is_state_method(*method.original)) method.written_inputs = written_inputs(*method.original);
     }
   }
-  for (auto& [type, replaced] : updated) table().classes[type] = std::move(replaced);
+  for (auto& [type, replaced] : updated) class_table().classes[type] = std::move(replaced);
   if (!changes) return;
-  for (const auto& type : classes_) install(type, table().classes.at(type.get()));
+  for (const auto& type : classes_) install(type, class_table().classes.at(type.get()));
 }
 
 MethodReplacement::~MethodReplacement() {
-  std::lock_guard lock(table().mutex);
+  std::lock_guard lock(class_table().mutex);
   for (const auto& type : classes_) {
-    auto found = table().classes.find(type.get());
+    auto found = class_table().classes.find(type.get());
     if (--found->second.engines > 0) continue;
     remove_methods(*type);
     for (const Method& method : found->second.methods) type->addMethod(method.original);
-    table().classes.erase(found);
+    class_table().classes.erase(found);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "plugin/wrap/auto_wrap.hpp"
 #include "registry/error.hpp"
+#include "registry/mesh.hpp"
 #include "registry/registry.hpp"
 
 namespace fsdp2 {
@@ -35,12 +36,12 @@ std::vector<SelectedUnit> select(const ModuleTree& tree, const Config& config, s
 
 }  // namespace
 
-Plan make_plan(const ModuleTree& tree, const Config& config, int64_t world) {
+Plan make_plan(const ModuleTree& tree, const Config& config, int64_t world, std::optional<int64_t> node) {
   check_supported(config, world);
   std::vector<std::string> notes;
   const std::vector<SelectedUnit> units = select(tree, config, notes);
   const Strategy* strategy = find_strategy(strategy_full_name(config.options));  // is there: it was checked
-  Plan plan = strategy->make(tree, units, Mesh{1, world}, config.options);
+  Plan plan = strategy->make(tree, units, mesh_of(config, world, node), config.options);
   plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   return plan;
 }

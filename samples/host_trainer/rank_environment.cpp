@@ -11,7 +11,7 @@ std::optional<RankEnvironment> launched_rank() {
   e.rank = launched->rank;
   e.world = launched->world_size;
   e.local_rank = launched->local_rank;
-  e.local_world = launched->local_world_size;
+  e.local_world = launched->local_world_size.value_or(1);
   e.master_address = launched->master_address;
   e.master_port = static_cast<uint16_t>(launched->master_port);
   e.store_is_kept = launched->agent_keeps_store;

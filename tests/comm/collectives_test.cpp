@@ -87,7 +87,7 @@ TEST_P(Collectives, ReduceScatterSumsInRankOrder) {
         }
         expected.div_(world);
         at::Tensor output = at::full({elements}, -1, dtype);
-        communicator.reduce_scatter_mean(output, fractions(elements * world, rank, dtype))->wait();
+        communicator.reduce_scatter(output, fractions(elements * world, rank, dtype), world)->wait();
         require(same_bits(output, expected), std::string("other bits in ") + c10::toString(dtype));
       }
     }
@@ -103,7 +103,7 @@ TEST_P(Collectives, ReduceScatterRoundsSmallDtypesOnce) {
         sum.add_(fractions(elements * world, r, dtype).narrow(0, rank * elements, elements).to(at::kFloat));
       }
       at::Tensor output = at::zeros({elements}, dtype);
-      communicator.reduce_scatter_mean(output, fractions(elements * world, rank, dtype))->wait();
+      communicator.reduce_scatter(output, fractions(elements * world, rank, dtype), world)->wait();
       require(same_bits(output, sum.div(world).to(dtype)), std::string("other bits in ") + c10::toString(dtype));
     }
   });
@@ -113,11 +113,11 @@ TEST_P(Collectives, TimingDoesNotChangeABit) {
   on_ranks([](Communicator& communicator, int rank, int world) {
     const at::Tensor input = fractions(5000 * world, rank, at::kFloat);
     at::Tensor first = at::zeros({5000});
-    communicator.reduce_scatter_mean(first, input.clone())->wait();
+    communicator.reduce_scatter(first, input.clone(), world)->wait();
     for (int late = 0; late < world; ++late) {
       if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(30));
       at::Tensor again = at::zeros({5000});
-      communicator.reduce_scatter_mean(again, input.clone())->wait();
+      communicator.reduce_scatter(again, input.clone(), world)->wait();
       require(same_bits(first, again), "other bits when rank " + std::to_string(late) + " is late");
     }
   });
@@ -129,11 +129,11 @@ TEST_P(Collectives, AllReduceGivesTheBitsOfReduceScatterOnEveryRank) {
       for (const int64_t part : {1, 2048, 50000}) {
         const at::Tensor input = fractions(part * world, rank, dtype);
         at::Tensor scattered = at::zeros({part}, dtype);
-        communicator.reduce_scatter_mean(scattered, input.clone())->wait();
+        communicator.reduce_scatter(scattered, input.clone(), world)->wait();
         at::Tensor expected = at::zeros({part * world}, dtype);
         communicator.all_gather(expected, scattered)->wait();
         at::Tensor reduced = input.clone();
-        communicator.all_reduce_mean(reduced)->wait();
+        communicator.all_reduce(reduced, world)->wait();
         require(same_bits(reduced, expected), std::string("other bits in ") + c10::toString(dtype));
       }
     }
@@ -144,7 +144,7 @@ TEST_P(Collectives, AllReduceOfFewerElementsThanRanks) {
   on_ranks([](Communicator& communicator, int rank, int world) {
     for (const int64_t elements : {0, 1, 2, 3, 5}) {
       at::Tensor tensor = at::full({elements}, rank + 1.0);
-      communicator.all_reduce_mean(tensor)->wait();
+      communicator.all_reduce(tensor, world)->wait();
       require(at::equal(tensor, at::full({elements}, (world + 1) / 2.0)), std::to_string(elements) + " elements");
     }
   });
@@ -156,7 +156,7 @@ TEST_P(Collectives, SeveralInFlightAreWaitedForInAnyOrder) {
     at::Tensor b = at::zeros({world * 50000});
     at::Tensor mean = at::zeros({1000});
     auto first = communicator.all_gather(a, values(100, rank, at::kFloat));
-    auto second = communicator.reduce_scatter_mean(mean, at::full({world * 1000}, rank + 1.0));
+    auto second = communicator.reduce_scatter(mean, at::full({world * 1000}, rank + 1.0), world);
     auto third = communicator.all_gather(b, values(50000, rank, at::kFloat));
     third->wait();
     second->wait();
@@ -178,6 +178,56 @@ TEST_P(Collectives, WorkOnMatricesAndParametersThatWantGradients) {
     require(!output.requires_grad(), "the output has become part of an autograd graph");
     require(at::equal(output.narrow(0, rank * 3, 3), own), "wrong values");
   });
+}
+
+TEST_P(Collectives, SumsAreDividedByTheDivisor) {
+  on_ranks([](Communicator& communicator, int rank, int world) {
+    at::Tensor output = at::zeros({100});
+    communicator.reduce_scatter(output, at::full({world * 100}, rank + 1.0), 4)->wait();
+    require(at::equal(output, at::full({100}, world * (world + 1) / 8.0)), "reduce_scatter");
+    at::Tensor sum = at::full({100}, rank + 1.0);
+    communicator.all_reduce(sum, 1)->wait();
+    require(at::equal(sum, at::full({100}, world * (world + 1) / 2.0)), "all_reduce");
+  });
+}
+
+TEST_P(Collectives, BroadcastGivesRank0sBits) {
+  on_ranks([](Communicator& communicator, int rank, int /*world*/) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kLong, at::kBool}) {
+      for (const int64_t elements : {0, 1, 7, 30000}) {
+        at::Tensor tensor = values(elements, rank, dtype);
+        communicator.broadcast(tensor)->wait();
+        require(at::equal(tensor, values(elements, 0, dtype)), std::string("wrong values in ") + c10::toString(dtype));
+      }
+    }
+  });
+}
+
+/// Rows {0, 1}, {2, 3} and columns {0, 2}, {1, 3}, in flight together.
+TEST(Groups, OfAMeshCommunicateApart) {
+  const ScratchFolder scratch;
+  const auto outcomes = run_ranks(4, kLimit, [&](int rank) {
+    auto world = C10dCommunicator::from_backend(gloo_group(scratch.path("store"), rank, 4), Timeout(30000));
+    const int64_t row = rank / 2;
+    const int64_t column = rank % 2;
+    const auto shard = world->split({2 * row, 2 * row + 1});
+    const auto replicate = world->split({column, column + 2});
+    require(shard->size() == 2 && shard->rank() == column && shard->world_rank() == rank, "shard");
+    require(replicate->size() == 2 && replicate->rank() == row && replicate->world_rank() == rank, "replicate");
+    at::Tensor all = at::zeros({4});
+    at::Tensor of_row = at::zeros({2});
+    at::Tensor of_column = at::full({1000}, static_cast<double>(rank));
+    auto first = world->all_gather(all, at::full({1}, static_cast<double>(rank)));
+    auto second = shard->all_gather(of_row, at::full({1}, static_cast<double>(rank)));
+    auto third = replicate->all_reduce(of_column, 2);
+    third->wait();
+    second->wait();
+    first->wait();
+    require(at::equal(all, at::arange(4).to(at::kFloat)), "world");
+    require(at::equal(of_row, at::arange(2).to(at::kFloat) + 2.0 * static_cast<double>(row)), "row");
+    require(at::equal(of_column, at::full({1000}, column + 1.0)), "column");
+  });
+  EXPECT_EQ(describe(outcomes), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, ::testing::Values(1, 2, 3, 4),

@@ -65,7 +65,7 @@ TEST(Environment, AWorldOfOneNeedsNoAddress) {
     auto communicator = communicator_from_environment("", at::kCPU, Timeout(0));
     require(communicator->size() == 1 && communicator->rank() == 0 && communicator->name() == "gloo", "wrong group");
     at::Tensor tensor = at::ones({4});
-    communicator->all_reduce_mean(tensor)->wait();
+    communicator->all_reduce(tensor, 1)->wait();
     require(at::equal(tensor, at::ones({4})), "wrong mean");
   });
   EXPECT_EQ(describe(outcomes), "");
@@ -73,7 +73,7 @@ TEST(Environment, AWorldOfOneNeedsNoAddress) {
 
 void expect_mean(Communicator& communicator) {
   at::Tensor tensor = at::full({1000}, static_cast<double>(communicator.rank()));
-  communicator.all_reduce_mean(tensor)->wait();
+  communicator.all_reduce(tensor, static_cast<double>(communicator.size()))->wait();
   require(at::equal(tensor, at::full({1000}, (communicator.size() - 1) / 2.0)), "wrong mean");
 }
 

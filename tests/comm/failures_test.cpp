@@ -45,9 +45,9 @@ std::unique_ptr<Request> start(Communicator& communicator, Kind kind) {
     case Kind::kAllGather:
       return communicator.all_gather(at::zeros({world * 512}), at::zeros({512}));
     case Kind::kReduceScatter:
-      return communicator.reduce_scatter_mean(at::zeros({512}), at::zeros({world * 512}));
+      return communicator.reduce_scatter(at::zeros({512}), at::zeros({world * 512}), world);
     default:
-      return communicator.all_reduce_mean(at::zeros({1024}));
+      return communicator.all_reduce(at::zeros({1024}), world);
   }
 }
 
@@ -120,7 +120,7 @@ TEST(Groups, AProcessGroupGivesItsBackendForTheDevice) {
     group.reset();  // the communicator keeps it
     require(communicator->name() == "gloo" && communicator->rank() == rank && communicator->size() == 2, "wrong group");
     at::Tensor tensor = at::full({3}, static_cast<double>(rank));
-    communicator->all_reduce_mean(tensor)->wait();
+    communicator->all_reduce(tensor, 2)->wait();
     require(at::equal(tensor, at::full({3}, 0.5)), "wrong mean");
   });
   EXPECT_EQ(describe(outcomes), "");

@@ -59,13 +59,26 @@ void check_collectives(Communicator& communicator, const std::string& title) {
         require(same_bits(in_place.narrow(0, r * elements, elements), wanted), "all_gather in place, " + what);
       }
       at::Tensor mean = at::zeros({elements}, dtype);
-      communicator.reduce_scatter_mean(mean, values(world * elements, rank, dtype))->wait();
+      communicator.reduce_scatter(mean, values(world * elements, rank, dtype), world)->wait();
       const at::Tensor whole = expected_mean(world * elements, dtype);
       require(same_bits(mean, whole.narrow(0, rank * elements, elements)), "reduce_scatter, " + what);
       at::Tensor everywhere = values(elements, rank, dtype);
-      communicator.all_reduce_mean(everywhere)->wait();
+      communicator.all_reduce(everywhere, world)->wait();
       require(same_bits(everywhere, expected_mean(elements, dtype)), "all_reduce, " + what);
     }
+  }
+  at::Tensor sent = values(4099, rank, at::kFloat);
+  communicator.broadcast(sent)->wait();
+  require(same_bits(sent, values(4099, 0, at::kFloat)), "broadcast, " + title);
+  if (world > 1) {
+    // The first rank alone, and the others.
+    std::vector<int64_t> members;
+    for (int r = rank == 0 ? 0 : 1; r < (rank == 0 ? 1 : world); ++r) members.push_back(r);
+    const auto part = communicator.split(members);
+    at::Tensor ranks = at::full({10}, static_cast<double>(rank));
+    part->all_reduce(ranks, static_cast<double>(members.size()))->wait();
+    require(at::equal(ranks, at::full({10}, rank == 0 ? 0.0 : world / 2.0)), "a part's mean, " + title);
+    require(part->world_rank() == rank, "a part's rank, " + title);
   }
   // Two in flight.
   at::Tensor first = at::zeros({world * 1000}, at::kFloat);

@@ -99,6 +99,26 @@ class Scale(nn.Module):
         return self.p * x
 
 
+def ones():
+    """Weights of one: a loss that sums the outputs has the input as the gradient of each row."""
+    linear = nn.Linear(4, 4, bias=False)
+    nn.init.ones_(linear.weight)
+    return linear
+
+
+class LateComer(nn.Module):
+    """`b` takes part only when it is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = ones()
+        self.b = ones()
+
+    def forward(self, x, both: bool):
+        y = self.a(x).sum()
+        return y + self.b(x).sum() if both else y
+
+
 def export(save):
     net3 = fill_parameters(Net3())
     save("net3", torch.jit.script(net3))
@@ -120,3 +140,5 @@ def export(save):
     save("view_squeeze_traced", torch.jit.trace(fill_parameters(AddsInPlace(Squeezing(), True)), torch.ones(1, 3, 4)))
     save("two_layers", torch.jit.script(fill_parameters(TwoLayers())))
     save("scale", torch.jit.script(Scale()))
+    save("ones", torch.jit.script(ones()))
+    save("late_comer", torch.jit.script(LateComer()))

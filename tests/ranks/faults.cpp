@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "registry/error.hpp"
+#include "tests/ranks/harness/refusal.hpp"
 #include "tests/ranks/odd_training.hpp"
 
 namespace fsdp2::testing {
@@ -111,22 +112,6 @@ RANK_CASE(Faults, error_in_the_middle_of_backward) {
   }
 }
 
-/// The text of the error that `shard` ends in, with what it names.
-struct Refusal {
-  std::string text;
-  ErrorDetails details;
-};
-Refusal refusal_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return {error.what(), error.details()};
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "not an fsdp2::Error: " << error.what();
-  }
-  return {};
-}
-
 /// The change would be lost with the gathered copy.
 RANK_CASE(Faults, unit_that_changes_its_own_parameter) {
   const at::Tensor x = odd_input(0, context.rank());
@@ -148,78 +133,6 @@ RANK_CASE(Faults, unit_that_changes_its_own_parameter) {
     for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.equal(values.at(name))) << name;
     EXPECT_NO_THROW(module.forward({x}));
   }
-}
-
-RANK_CASE_ON(Faults, ranks_with_different_weights, 2, 4) {
-  for (const char* first : {"a.up.weight", "b.down.bias"}) {
-    auto module = load(context, "ThreeLayers");
-    auto parameters = named_parameters(module);
-    if (context.rank() == context.world() - 1) {
-      const at::NoGradGuard guard;
-      parameters.at("c.up.weight").view({-1})[5].add_(1e-6);
-      parameters.at(first).view({-1})[3].add_(1e-6);
-    }
-    const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layer"})); });
-    EXPECT_NE(refusal.text.find(first), std::string::npos) << refusal.text;
-    EXPECT_EQ(refusal.details.parameter, first);
-    EXPECT_NE(refusal.text.find("rank " + std::to_string(context.world() - 1)), std::string::npos) << refusal.text;
-    // As it was, and usable.
-    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.is_same(parameters.at(name)));
-    mean_square(module.forward({odd_input(0, context.rank())})).backward();
-    for (const auto& [name, tensor] : named_parameters(module)) EXPECT_TRUE(tensor.grad().defined()) << name;
-  }
-}
-
-std::string text_of_fault(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-/// Sizes are equal: without a check they would take each other's parameters.
-RANK_CASE(Faults, ranks_in_different_units) {
-  auto module = load(context, "ThreeLayers");
-  const auto sharded = shard(context, module, units_of({"Layer"}), context.new_communicator(2));
-  const std::string own = context.rank() == 0 ? "a" : "b";
-  auto unit = module.attr(own).toModule();
-  const std::string text = text_of_fault([&] { unit.forward({odd_input(0, 0)}); });
-  EXPECT_NE(text.find("unit `" + own + "`"), std::string::npos) << text;
-  EXPECT_NE(text.find("rank " + std::to_string(context.rank())), std::string::npos) << text;
-  const std::string other = context.rank() == 0 ? "rank 1 was in unit `b`" : "rank 0 was in unit `a`";
-  EXPECT_NE(text.find(other), std::string::npos) << text;
-}
-
-/// A transport of a host's own, with one number too often.
-class AlwaysRank0 final : public Communicator {
- public:
-  explicit AlwaysRank0(std::shared_ptr<Communicator> inner) : inner_(std::move(inner)) {}
-  [[nodiscard]] int64_t rank() const override { return 0; }
-  [[nodiscard]] int64_t size() const override { return inner_->size(); }
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  void announce(std::string_view purpose) override { inner_->announce(purpose); }
-  std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override {
-    return inner_->all_gather(output, input);
-  }
-  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override {
-    return inner_->reduce_scatter_mean(output, input);
-  }
-  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override { return inner_->all_reduce_mean(tensor); }
-
- private:
-  std::shared_ptr<Communicator> inner_;
-};
-
-RANK_CASE(Faults, two_ranks_with_one_number) {
-  auto module = load(context, "ThreeLayers");
-  const std::string text = text_of_fault([&] {
-    ShardedModule::shard(
-        module, std::make_shared<AlwaysRank0>(context.new_communicator()),
-        [](const ModuleTree& tree, int64_t world) { return plan_for(tree, units_of({"Layer"}), world); }, nullptr);
-  });
-  EXPECT_NE(text.find("has rank 0 in the place of rank 1"), std::string::npos) << text;
 }
 
 /// A validation that only one rank runs: an error after the time, which says where the others are.
@@ -256,12 +169,12 @@ RANK_CASE(Faults, two_threads) {
   const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
   const auto forward = [&] { mean_square(module.forward({odd_input(0, context.rank())})).backward(); };
   std::string text;
-  communicator->before = [&](Collective, size_t) {
+  communicator->before([&](Collective, size_t) {
     if (text.empty()) std::thread([&] { text = text_of_fault(forward); }).join();
-  };
+  });
   forward();
   EXPECT_NE(text.find("another thread"), std::string::npos) << text;
-  communicator->before = nullptr;
+  communicator->before(nullptr);
   std::string good;
   std::thread([&] { good = text_of_fault(forward); }).join();
   EXPECT_EQ(good, "no error");
@@ -281,12 +194,12 @@ RANK_CASE(Faults, failed_gather) {
     const auto sharded = shard(context, module, sharding, communicator);
     const auto forward = [&] { mean_square(module.forward({odd_input(0, context.rank())})).backward(); };
     communicator->forget();
-    communicator->before = [](Collective, size_t done) {
+    communicator->before([](Collective, size_t done) {
       if (done == 1) throw std::runtime_error("no link");
-    };
+    });
     EXPECT_NE(text_of_fault(forward).find("no link"), std::string::npos);
     EXPECT_EQ(sharded->statistics().unsharded_bytes, 0);
-    communicator->before = nullptr;
+    communicator->before(nullptr);
     forward();
     expect_gradients_equal(*sharded, reference.gradients[0]);
   }
@@ -337,31 +250,6 @@ RANK_CASE(Faults, empty_and_sharded_modules_have_no_plan) {
   auto module = load(context, "ThreeLayers");
   const auto sharded = shard(context, module, units_of({"Layer"}));
   EXPECT_NE(text_of_fault([&] { tree_of(module); }).find("already sharded"), std::string::npos);
-}
-
-/// The others do not wait for a rank that finds a fault of its own.
-RANK_CASE(Faults, one_rank_that_cannot_start) {
-  auto module = load(context, "ThreeLayers");
-  if (context.rank() == 1) {
-    auto weight = module.attr("b").toModule().attr("up").toModule().attr("weight").toTensor();
-    weight.set_data(weight.detach().clone().t());
-  }
-  const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layer"})); });
-  const std::string wanted = context.rank() == 1 ? "`b.up.weight`" : "rank 1 could not be sharded";
-  EXPECT_NE(refusal.text.find(wanted), std::string::npos) << refusal.text;
-}
-
-RANK_CASE_ON(Faults, ranks_with_different_plans, 2, 4) {
-  auto module = load(context, "ThreeLayers");
-  const bool other = context.rank() == 1;
-  const Refusal refusal = refusal_of([&] { shard(context, module, units_of({other ? "Linear" : "Layer"})); });
-  EXPECT_NE(refusal.text.find("rank 1"), std::string::npos) << refusal.text;
-}
-
-RANK_CASE_ON(Faults, ranks_with_different_models, 2, 4) {
-  auto module = load(context, context.rank() == 1 ? "SideBySide" : "ThreeLayers");
-  const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layer"})); });
-  EXPECT_NE(refusal.text.find("rank 1"), std::string::npos) << refusal.text;
 }
 
 RANK_CASE(Faults, second_owner_of_an_original_is_named) {

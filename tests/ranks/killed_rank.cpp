@@ -29,9 +29,9 @@ CaseFunction step_with(size_t at, std::function<void()> fault, double timeout_s 
     next_token_loss(module, 0, context.rank()).backward();
     communicator->forget();
     if (context.rank() == kLost) {
-      communicator->before = [at, fault](Collective, size_t before) {
+      communicator->before([at, fault](Collective, size_t before) {
         if (before == at) fault();
-      };
+      });
     }
     next_token_loss(module, 1, context.rank()).backward();
   };

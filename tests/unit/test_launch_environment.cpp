@@ -23,7 +23,7 @@ std::string summary(const Variables& variables) {
   const auto e = read(variables);
   if (!e) return "no launcher";
   std::string text = "rank " + std::to_string(e->rank) + " of " + std::to_string(e->world_size) + ", local " +
-                     std::to_string(e->local_rank) + " of " + std::to_string(e->local_world_size);
+                     std::to_string(e->local_rank) + " of " + std::to_string(e->local_world_size.value_or(1));
   if (e->world_size > 1) text += ", " + e->master_address + ":" + std::to_string(e->master_port);
   return text;
 }
@@ -116,7 +116,8 @@ TEST(LaunchEnvironment, FirstHostOfSlurm) {
 
 TEST(LaunchEnvironment, TasksOfEachMachineOfSlurm) {
   const auto local_size = [](const char* tasks, const char* machine) {
-    return read(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", machine}}))->local_world_size;
+    return read(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", machine}}))
+        ->local_world_size.value_or(1);
   };
   EXPECT_EQ(local_size("2(x3),1", "0"), 2);
   EXPECT_EQ(local_size("2(x3),1", "2"), 2);

@@ -33,10 +33,12 @@ std::vector<bool> reshards(const Plan& plan) {
 }
 
 TEST(Registry, NamesAndLookup) {
-  ASSERT_EQ(strategies().size(), 3U);
+  ASSERT_EQ(strategies().size(), 5U);
   EXPECT_EQ(strategies()[0].name, "fsdp2.full_shard");
   EXPECT_EQ(strategies()[1].name, "fsdp2.shard_grad_op");
-  EXPECT_EQ(strategies()[2].name, "fsdp2.no_shard");
+  EXPECT_EQ(strategies()[2].name, "fsdp2.hybrid_shard");
+  EXPECT_EQ(strategies()[3].name, "fsdp2.hybrid_shard_zero2");
+  EXPECT_EQ(strategies()[4].name, "fsdp2.no_shard");
   for (const Strategy& strategy : strategies()) EXPECT_EQ(find_strategy(strategy.name), &strategy);
   EXPECT_EQ(find_strategy("fsdp2.fullshard"), nullptr);
 }
@@ -54,8 +56,29 @@ TEST(Strategies, FullShard) {
   const PlannedUnit block{
       "block", "Block", 1, true, {{DType::kFloat32, true, 16, 32}}, {{"block.weight", {"block.alias"}, {8, 4}, 0, 0}}};
   EXPECT_EQ(plan.units[0], block);
-  const PlannedUnit root{"", "Model", {}, false, {{DType::kBFloat16, false, 8, 16}}, {{"scale", {}, {16}, 0, 0}}};
+  const PlannedUnit root{
+      "", "Model", {}, false, {{DType::kBFloat16, false, 8, 16, 0, DType::kBFloat16}}, {{"scale", {}, {16}, 0, 0}}};
   EXPECT_EQ(plan.units[1], root);
+}
+
+TEST(Strategies, HybridsShardInsideARow) {
+  Fsdp2Options options;
+  options.strategy = "hybrid_shard";
+  options.mixed_precision.reduce = DType::kFloat32;
+  options.gradient.divide_factor = 3;
+  options.load_mode = LoadMode::kBroadcast;
+  const Plan plan = plan_of(two_units(), "fsdp2.hybrid_shard", {3, 2}, options);
+  EXPECT_EQ(plan.strategy, "fsdp2.hybrid_shard");
+  EXPECT_EQ(plan.mesh, (Mesh{3, 2}));
+  EXPECT_EQ(reshards(plan), (std::vector<bool>{true, false}));
+  EXPECT_EQ(plan.units[0].buffers[0].part, 16);
+  EXPECT_EQ(plan.units[1].buffers[0].reduced, DType::kFloat32);
+  EXPECT_EQ(plan.gradient_divisor, 3);
+  EXPECT_EQ(plan.order_check, 3);
+  EXPECT_TRUE(plan.broadcasts_values);
+  options.strategy = "hybrid_shard_zero2";
+  EXPECT_EQ(reshards(plan_of(two_units(), "fsdp2.hybrid_shard_zero2", {3, 2}, options)),
+            (std::vector<bool>{false, false}));
 }
 
 TEST(Strategies, TrueReshardsTheRootToo) {

@@ -40,6 +40,12 @@ TEST(Supported, WhatRuns) {
                            "checkpoint.kind = 'full'",
                            "load.mode = 'broadcast'",
                            "debug.order_check = 0",
+                           "debug.order_check = -1",
+                           "mesh.replicate = 2",
+                           "mesh.shard = 2",
+                           "strategy = 'hybrid_shard'",
+                           "mixed_precision.reduce = 'float32'",
+                           "gradient.divide_factor = 3",
                            "debug.force_collectives = true",
                            "debug.timeout_s = 3",
                            "debug.check_steps = 9",
@@ -53,48 +59,37 @@ TEST(Supported, WhatIsRefusedIsNamed) {
     const char* body;
     const char* text;
   };
-  for (
-      const Case& c : {
-          Case{"layout = 'flat'",
-               "t.toml:2:10: `layout` has a value that is not built yet: only \"ragged\" and \"per_parameter\" are "
-               "accepted now"},
-          Case{"reshard_after_forward = 2",
-               "t.toml:2:25: `reshard_after_forward` has a value that is not built yet: only \"auto\", true and false "
-               "are accepted now"},
-          Case{"ignored_modules = ['a']",
-               "t.toml:2:19: `ignored_modules` has a value that is not built yet: only an empty list is accepted now"},
-          Case{"mesh.replicate = 2",
-               "t.toml:2:18: `mesh.replicate` has a value that is not built yet: only 1 is accepted now: all ranks "
-               "shard"},
-          Case{
-              "mesh.shard = 2",
-              "t.toml:2:14: `mesh.shard` has a value that is not built yet: only -1 or the number of ranks is accepted "
-              "now: all ranks shard"},
-          Case{"mixed_precision.reduce = 'float32'",
-               "t.toml:2:26: `mixed_precision.reduce` has a value that is not built yet: leave it out: gradients are "
-               "reduced in the type they have"},
-          Case{"offload.params = true",
-               "t.toml:2:18: `offload.params` has a value that is not built yet: only false is accepted now"},
-          Case{"prefetch.backward = 1",
-               "t.toml:2:21: `prefetch.backward` has a value that is not built yet: only 0 is accepted now"},
-          Case{"activation_checkpointing = { every = 2 }",
+  for (const Case& c : {
+           Case{"layout = 'flat'",
+                "t.toml:2:10: `layout` has a value that is not built yet: only \"ragged\" and \"per_parameter\" are "
+                "accepted now"},
+           Case{"reshard_after_forward = 2",
+                "t.toml:2:25: `reshard_after_forward` has a value that is not built yet: only \"auto\", true and false "
+                "are accepted now"},
+           Case{"ignored_modules = ['a']",
+                "t.toml:2:19: `ignored_modules` has a value that is not built yet: only an empty list is accepted now"},
+           Case{"offload.params = true",
+                "t.toml:2:18: `offload.params` has a value that is not built yet: only false is accepted now"},
+           Case{"prefetch.backward = 1",
+                "t.toml:2:21: `prefetch.backward` has a value that is not built yet: only 0 is accepted now"},
+           Case{
+               "activation_checkpointing = { every = 2 }",
                "t.toml:2:38: `activation_checkpointing` has a value that is not built yet: only false is accepted now"},
-          Case{"gradient.clip_norm = 1.0",
-               "t.toml:2:22: `gradient.clip_norm` has a value that is not built yet: leave it out"},
-          Case{"plugins = ['a.so']",
-               "t.toml:2:11: `plugins` has a value that is not built yet: only an empty list is accepted now"},
-          Case{"debug.order_check = 3",
-               "t.toml:2:21: `debug.order_check` has a value that is not built yet: only 0 is accepted now"},
-          Case{"version = 1",
-               "t.toml:2:11: `version` = 1 cannot be run: version 1 is read and printed, not run; set `version = 2` "
-               "(beside `dialect` and `config`, where another host's file is read) to convert it"},
-          Case{"strategy = 'hybrid_shard'",
-               "t.toml:2:12: `strategy = \"fsdp2.hybrid_shard\"` is not built yet; accepted now: \"fsdp2.full_shard\", "
-               "\"fsdp2.shard_grad_op\", \"fsdp2.no_shard\""},
-          Case{"strategy = 'acme.mine'",
-               "t.toml:2:12: `strategy = \"acme.mine\"` is not a strategy that is registered; accepted now: "
-               "\"fsdp2.full_shard\", \"fsdp2.shard_grad_op\", \"fsdp2.no_shard\""},
-      }) {
+           Case{"gradient.clip_norm = 1.0",
+                "t.toml:2:22: `gradient.clip_norm` has a value that is not built yet: leave it out"},
+           Case{"plugins = ['a.so']",
+                "t.toml:2:11: `plugins` has a value that is not built yet: only an empty list is accepted now"},
+           Case{"version = 1",
+                "t.toml:2:11: `version` = 1 cannot be run: version 1 is read and printed, not run; set `version = 2` "
+                "(beside `dialect` and `config`, where another host's file is read) to convert it"},
+           Case{"strategy = 'fsdp1.full_shard'",
+                "t.toml:2:12: `strategy = \"fsdp1.full_shard\"` is not built yet; accepted now: \"fsdp2.full_shard\", "
+                "\"fsdp2.shard_grad_op\", \"fsdp2.hybrid_shard\", \"fsdp2.hybrid_shard_zero2\", \"fsdp2.no_shard\""},
+           Case{"strategy = 'acme.mine'",
+                "t.toml:2:12: `strategy = \"acme.mine\"` is not a strategy that is registered; accepted now: "
+                "\"fsdp2.full_shard\", \"fsdp2.shard_grad_op\", \"fsdp2.hybrid_shard\", \"fsdp2.hybrid_shard_zero2\", "
+                "\"fsdp2.no_shard\""},
+       }) {
     EXPECT_EQ(refusal(c.body), c.text);
     EXPECT_NO_THROW(load_config_text(std::string("[fsdp]\n") + c.body, "t.toml")) << "reading must not refuse";
   }

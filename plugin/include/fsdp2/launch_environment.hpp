@@ -34,9 +34,9 @@ inline namespace v0_1 {
 struct LaunchEnvironment {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;          // on this machine
-  int local_world_size = 1;    // on this machine; 1 where the launcher does not say
-  std::string master_address;  // empty in a world of one
+  int local_rank = 0;                   // on this machine
+  std::optional<int> local_world_size;  // on this machine, where the launcher says
+  std::string master_address;           // empty in a world of one
   int master_port = 0;
   bool agent_keeps_store = false;  // torchrun's agent keeps the store at that address: every rank is a client
   int restart = 0;                 // torchrun's attempt: keys of an earlier one may be left in its store
@@ -75,9 +75,10 @@ class LaunchReader {
     environment.rank = world.rank;
     environment.world_size = world.size;
     environment.local_rank = local(kGiven.local_rank, found ? found->names.local_rank : nullptr, 0).value_or(0);
-    auto local_size = local(kGiven.local_size, found ? found->names.local_size : nullptr, 1);
-    if (!local_size && found && is_slurm(*found)) local_size = tasks_on_this_machine();
-    environment.local_world_size = local_size.value_or(1);
+    environment.local_world_size = local(kGiven.local_size, found ? found->names.local_size : nullptr, 1);
+    if (!environment.local_world_size && found && is_slurm(*found)) {
+      environment.local_world_size = tasks_on_this_machine();
+    }
     environment.agent_keeps_store = text("TORCHELASTIC_USE_AGENT_STORE") == "True";  // torchrun's own comparison
     environment.restart = number("TORCHELASTIC_RESTART_COUNT", 0, kMost).value_or(0);
     if (world.size > 1) {
@@ -220,7 +221,7 @@ class LaunchReader {
   [[nodiscard]] std::string address(const std::optional<World>& found, const LaunchEnvironment& environment) const {
     constexpr const char* kThisMachine = "127.0.0.1";
     if (auto given = text("MASTER_ADDR")) return *given;
-    if (environment.local_world_size == environment.world_size) return kThisMachine;
+    if (environment.local_world_size.value_or(1) == environment.world_size) return kThisMachine;
     if (found) {
       // The machines of a step that MPI made for itself may lack the first one.
       for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}) {

@@ -58,6 +58,7 @@ class MpiCommunicator {
     table_.all_gather = &all_gather;
     table_.all_to_all = &all_to_all;
     table_.test = &test;
+    table_.split = &split;
   }
 
   /// Frees the duplicate, unless MPI was finalised before. [collective, where MPI's own MPI_Comm_free is]
@@ -170,11 +171,31 @@ class MpiCommunicator {
     return nullptr;
   }
 
+  // Colour: the lowest rank of each group.
+  static const char* split(void* context, const int64_t* members, int64_t count, fsdp2_communicator* part) {
+    auto& self = *static_cast<MpiCommunicator*>(context);
+    MPI_Comm group = MPI_COMM_NULL;
+    const int code = count < 1 ? MPI_ERR_ARG
+                               : MPI_Comm_split(self.group_, static_cast<int>(members[0]),
+                                                static_cast<int>(self.table_.rank), &group);
+    if (code != MPI_SUCCESS) return self.fault(code);
+    try {
+      self.parts_.push_back(std::make_unique<MpiCommunicator>(group, self.largest_));
+      MPI_Comm_free(&group);  // the part has a duplicate
+      *part = self.parts_.back()->table_;
+      return nullptr;
+    } catch (const std::exception& error) {
+      self.fault_ = error.what();
+      return self.fault_.c_str();
+    }
+  }
+
   int64_t largest_;
   MPI_Comm group_ = MPI_COMM_NULL;
   fsdp2_communicator table_{};
   std::string fault_;
   std::vector<std::unique_ptr<Request>> requests_;  // in flight
+  std::vector<std::unique_ptr<MpiCommunicator>> parts_;
 };
 
 }  // namespace v0_1

@@ -155,6 +155,10 @@ typedef struct fsdp2_communicator {
                             void** request);
   /* Sets *done to 1 when the request has ended, which frees it; to 0 while it runs. Makes progress. Does not wait. */
   const char* (*test)(void* context, void* request, int32_t* done);
+  /* May be null: then a mesh of two dimensions needs shard_communicator and replicate_communicator. Fills `part`, whose
+   * struct_size is set, with the communicator of `count` ranks of this one: `members`, ascending, this rank among them.
+   * Every rank calls it in the same order, each with the group that it belongs to. Lives as long as `context`. */
+  const char* (*split)(void* context, const int64_t* members, int64_t count, struct fsdp2_communicator* part);
 } fsdp2_communicator;
 
 typedef struct fsdp2_shard_args {
@@ -165,6 +169,11 @@ typedef struct fsdp2_shard_args {
   int32_t reserved;
   const void* communicator;
   const char* backend; /* ENVIRONMENT only: "gloo", "nccl", or null = by the device of the parameters */
+  /* For a mesh of two dimensions, of communicator's kind: the ranks that hold the parts of the parameters between them
+   * (rank r is number r % mesh.shard among them), and those that hold the same part. Null: split from `communicator`.
+   */
+  const void* shard_communicator;
+  const void* replicate_communicator;
 } fsdp2_shard_args;
 
 /* For hosts that write their forward in C++ (torch::nn::Module): parameters as tensors instead of a scripted module. */
@@ -181,6 +190,8 @@ typedef struct fsdp2_shard_tensors_args {
   int32_t reserved;
   const void* communicator;
   const char* backend;
+  const void* shard_communicator; /* as in fsdp2_shard_args */
+  const void* replicate_communicator;
 } fsdp2_shard_tensors_args;
 
 typedef struct fsdp2_plan_args {
@@ -188,6 +199,7 @@ typedef struct fsdp2_plan_args {
   const fsdp2_config* config;
   const void* module; /* const torch::jit::Module*; not changed */
   int64_t world_size;
+  int64_t ranks_per_node; /* for hybrid strategies without a mesh; 0 = not known */
 } fsdp2_plan_args;
 
 /* Called once a parameter, in plan order. `name` is valid during the call; `tensor` is a const at::Tensor* (the sharded
@@ -359,6 +371,20 @@ typedef struct fsdp2_api {
   fsdp2_status* (*call_exit)(fsdp2_call* call, void* const* tensors, size_t count);
   /* Without an exit before (a forward that threw) the unit goes back to rest. [trainer] */
   void (*call_release)(fsdp2_call* call);
+
+  /* ---- gradient accumulation and reduction, for the backward passes to come; as in PyTorch's FSDP2. Of the unit at
+   * `path` ("" = the root) and, with `recurse` not 0, of the units inside it; FSDP2_NOT_FOUND names the nearest path.
+   * All ranks must do the same. ---- */
+
+  /* 0: passes keep their full gradients on this rank, unreduced, in the dtype of reductions; the first pass after it is
+   * not 0 again reduces the sum. Until then gradients of shards do not change. engine_zero_gradients drops what is
+   * kept, an optimizer's own zero_grad does not. [trainer] */
+  fsdp2_status* (*engine_set_gradient_sync)(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on);
+  /* 0: on a mesh of two dimensions passes reduce over the ranks that shard, not over the replicas; the sums wait for
+   * the first pass after it is not 0 again. [trainer] */
+  fsdp2_status* (*engine_set_all_reduce)(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on);
+  /* Sums over ranks are divided by `divisor`, at least 0; 0: by the number of ranks. [trainer] */
+  fsdp2_status* (*engine_set_gradient_divisor)(fsdp2_engine* engine, const char* path, int32_t recurse, double divisor);
 } fsdp2_api;
 
 /* ---- the two exports ----------------------------------------------------------------------------------------------

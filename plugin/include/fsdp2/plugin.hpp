@@ -230,6 +230,25 @@ class Engine {
   void clip_gradient_value(double limit) { check(api().engine_clip_gradient_value(engine_.get(), limit)); }
   /// Gradients are undefined afterwards. [trainer]
   void zero_gradients() { check(api().engine_zero_gradients(engine_.get())); }
+  /// Off: the backward passes to come keep full gradients on this rank, and the first one after it is on again reduces
+  /// the sum: gradient accumulation without communication. Until then gradients of shards do not change, and
+  /// zero_gradients() drops what is kept (an optimizer's own zero_grad does not). Of the unit at `path` ("": the root)
+  /// and, with `recurse`, of the units inside it; all ranks must do the same. As PyTorch's set_requires_gradient_sync.
+  /// [trainer]
+  void set_gradient_sync(bool on, const std::string& path = "", bool recurse = true) {
+    check(api().engine_set_gradient_sync(engine_.get(), path.c_str(), recurse ? 1 : 0, on ? 1 : 0));
+  }
+  /// Off: on a mesh of two dimensions the backward passes to come reduce over the ranks that shard, and the sums wait
+  /// for the first pass after it is on again to be reduced over the replicas. As PyTorch's set_requires_all_reduce.
+  /// [trainer]
+  void set_all_reduce(bool on, const std::string& path = "", bool recurse = true) {
+    check(api().engine_set_all_reduce(engine_.get(), path.c_str(), recurse ? 1 : 0, on ? 1 : 0));
+  }
+  /// Sums of gradients over ranks are divided by `divisor`; 0: by the number of ranks. As PyTorch's
+  /// set_gradient_divide_factor. [trainer]
+  void set_gradient_divisor(double divisor, const std::string& path = "", bool recurse = false) {
+    check(api().engine_set_gradient_divisor(engine_.get(), path.c_str(), recurse ? 1 : 0, divisor));
+  }
   /// Divides all gradients by `scale`; true on every rank where any has one that is not finite: skip the step then.
   /// [trainer, collective]
   [[nodiscard]] bool unscale_gradients(double scale) {

@@ -34,7 +34,7 @@ std::shared_ptr<Communicator> connect_by_gloo(RankContext& context, const std::s
 std::shared_ptr<RecordingCommunicator> RankContext::new_communicator(double timeout_s) {
   const auto communicator = connect_(*this, "store" + std::to_string(groups_++), timeout_s);
   // All are connected before one may leave again.
-  communicator->all_reduce_mean(at::zeros({1}))->wait();
+  communicator->all_reduce(at::zeros({1}), 1)->wait();
   return std::make_shared<RecordingCommunicator>(communicator);
 }
 
@@ -67,8 +67,7 @@ double RankContext::sum(double value) {
 std::vector<double> RankContext::sum(std::vector<double> values) {
   if (!own_) own_ = new_communicator();
   at::Tensor tensor = at::tensor(values, at::kDouble);
-  own_->all_reduce_mean(tensor)->wait();
-  tensor.mul_(static_cast<double>(world_));
+  own_->all_reduce(tensor, 1)->wait();
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
 }
 

@@ -22,6 +22,7 @@ class RecordingCommunicator final : public Communicator {
 
   [[nodiscard]] int64_t rank() const override { return inner_->rank(); }
   [[nodiscard]] int64_t size() const override { return inner_->size(); }
+  [[nodiscard]] int64_t world_rank() const override { return inner_->world_rank(); }
   [[nodiscard]] std::string name() const override { return inner_->name(); }
 
   void announce(std::string_view purpose) override { inner_->announce(purpose); }
@@ -30,39 +31,50 @@ class RecordingCommunicator final : public Communicator {
     note(Collective::kAllGather, output);
     return inner_->all_gather(output, input);
   }
-  std::unique_ptr<Request> reduce_scatter_mean(at::Tensor output, at::Tensor input) override {
+  std::unique_ptr<Request> reduce_scatter(at::Tensor output, at::Tensor input, double divisor) override {
     note(Collective::kReduceScatter, input);
-    return inner_->reduce_scatter_mean(output, input);
+    return inner_->reduce_scatter(output, input, divisor);
   }
-  std::unique_ptr<Request> all_reduce_mean(at::Tensor tensor) override {
+  std::unique_ptr<Request> all_reduce(at::Tensor tensor, double divisor) override {
     note(Collective::kAllReduce, tensor);
-    return inner_->all_reduce_mean(tensor);
+    return inner_->all_reduce(tensor, divisor);
+  }
+  std::unique_ptr<Request> broadcast(at::Tensor tensor) override { return inner_->broadcast(tensor); }
+  /// Its collectives are noted here, too.
+  std::shared_ptr<Communicator> split(const std::vector<int64_t>& members) override {
+    auto group = std::make_shared<RecordingCommunicator>(inner_->split(members));
+    group->log_ = log_;
+    return group;
   }
 
   [[nodiscard]] int64_t count(Collective kind) const {
     int64_t result = 0;
-    for (const CollectiveRecord& record : records_) result += record.kind == kind ? 1 : 0;
+    for (const CollectiveRecord& record : log_->records) result += record.kind == kind ? 1 : 0;
     return result;
   }
   [[nodiscard]] int64_t bytes(Collective kind) const {
     int64_t result = 0;
-    for (const CollectiveRecord& record : records_) result += record.kind == kind ? record.bytes : 0;
+    for (const CollectiveRecord& record : log_->records) result += record.kind == kind ? record.bytes : 0;
     return result;
   }
-  [[nodiscard]] const std::vector<CollectiveRecord>& records() const { return records_; }
-  void forget() { records_.clear(); }
+  [[nodiscard]] const std::vector<CollectiveRecord>& records() const { return log_->records; }
+  void forget() { log_->records.clear(); }
 
-  /// Called before each collective with the number of those noted before it.
-  std::function<void(Collective, size_t)> before;
+  /// `act` is called before each collective with the number of those noted before it.
+  void before(std::function<void(Collective, size_t)> act) { log_->before = std::move(act); }
 
  private:
   void note(Collective kind, const at::Tensor& larger) {
-    if (before) before(kind, records_.size());
-    records_.push_back({kind, static_cast<int64_t>(larger.nbytes())});
+    if (log_->before) log_->before(kind, log_->records.size());
+    log_->records.push_back({kind, static_cast<int64_t>(larger.nbytes())});
   }
 
+  struct Log {
+    std::vector<CollectiveRecord> records;
+    std::function<void(Collective, size_t)> before;
+  };
   std::shared_ptr<Communicator> inner_;
-  std::vector<CollectiveRecord> records_;
+  std::shared_ptr<Log> log_ = std::make_shared<Log>();
 };
 
 }  // namespace fsdp2::testing

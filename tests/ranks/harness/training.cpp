@@ -65,9 +65,14 @@ Plan plan_for(const ModuleTree& tree, const Sharding& sharding, int64_t world) {
   if (sharding.policy == WrapPolicy::kTransformer && sharding.classes.empty()) {
     options.wrap.policy = sharding.modules.empty() ? WrapPolicy::kNone : WrapPolicy::kModules;
   }
+  options.mesh = sharding.mesh;
+  options.mixed_precision = sharding.precision;
+  options.load_mode = sharding.load_mode;
+  options.gradient.divide_factor = sharding.divide_factor;
   options.debug.force_collectives = sharding.force_collectives;
   options.debug.timeout_s = 60;
   options.debug.check_steps = sharding.check_steps;
+  options.debug.order_check = sharding.order_check;
   return make_plan(tree, options, world);
 }
 

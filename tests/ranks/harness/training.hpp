@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,12 @@ struct Sharding {
   ReshardAfterForward reshard = ReshardAuto{};
   bool force_collectives = false;
   int64_t check_steps = 0;  // its collectives would be counted where a case counts
+  int64_t order_check = 0;  // as are its
   Layout layout = Layout::kRagged;
+  MeshOptions mesh = {};
+  MixedPrecisionOptions precision = {};
+  std::optional<double> divide_factor = {};
+  LoadMode load_mode = LoadMode::kSharded;
 };
 
 struct LogLine {

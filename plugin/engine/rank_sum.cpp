@@ -1,4 +1,4 @@
-#include "plugin/engine/rank_mean.hpp"
+#include "plugin/engine/rank_sum.hpp"
 
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kBlock = 1024;
 
 template <typename T>
-void mean_of(T* output, const std::vector<const T*>& parts, int64_t begin, int64_t end) {
+void sum_of(T* output, const std::vector<const T*>& parts, double divisor, int64_t begin, int64_t end) {
   using Wide = at::opmath_type<T>;
-  const auto count = static_cast<Wide>(parts.size());
+  const auto wide_divisor = static_cast<Wide>(divisor);
   std::array<Wide, kBlock> sum;  // NOLINT: the first part fills it
   for (int64_t block = begin; block < end; block += kBlock) {
     const int64_t n = std::min(kBlock, end - block);
@@ -25,26 +25,26 @@ void mean_of(T* output, const std::vector<const T*>& parts, int64_t begin, int64
       const T* values = parts[part] + block;
       for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<Wide>(values[i]);
     }
-    for (int64_t i = 0; i < n; ++i) output[block + i] = static_cast<T>(sum[i] / count);
+    for (int64_t i = 0; i < n; ++i) output[block + i] = static_cast<T>(sum[i] / wide_divisor);
   }
 }
 
 }  // namespace
 
-void rank_mean(at::Tensor& output, const std::vector<at::Tensor>& parts) {
+void rank_sum(at::Tensor& output, const std::vector<at::Tensor>& parts, double divisor) {
   if (!output.is_cpu()) {
     at::Tensor sum = parts[0].to(at::toOpMathType(output.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
     for (size_t part = 1; part < parts.size(); ++part) sum.add_(parts[part]);
-    output.copy_(sum.div_(static_cast<double>(parts.size())));
+    output.copy_(sum.div_(divisor));
     return;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, output.scalar_type(), "rank_mean", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, output.scalar_type(), "rank_sum", [&] {
     std::vector<const scalar_t*> pointers;
     pointers.reserve(parts.size());
     for (const at::Tensor& part : parts) pointers.push_back(part.const_data_ptr<scalar_t>());
     auto* target = output.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, output.numel(), 64 * kBlock,
-                     [&](int64_t begin, int64_t end) { mean_of(target, pointers, begin, end); });
+                     [&](int64_t begin, int64_t end) { sum_of(target, pointers, divisor, begin, end); });
   });
 }
 
