@@ -1,15 +1,16 @@
-"""The engine against PyTorch's own fully_shard: one model, the same data, the same number of ranks, one run.
+"""The engine against PyTorch's own fully_shard: the same models, data and ranks, in one run, by turns.
 
-    .venv/bin/python tests/bench/compare.py [--ranks 2] [--steps 10] [--readme]
+    bash tests/bench/run.sh [--rounds 5] [--steps 10] [--shapes small,tiny-deep] [--readme]
 
-Prints a table of ratios (below 1: ours is less). --readme also puts it into README.md. Both sides train the model of
-tests/models/language_model.py, enlarged, with AdamW over Gloo, one thread a rank; the peer in eager Python, ours as
-TorchScript in fsdp2-train.
+Prints ratios (below 1: ours is less), each the median of the rounds with the least and the greatest. --readme also puts
+them into README.md. Both sides train a Llama of transformers (eager attention, random weights) with AdamW over Gloo, one
+thread a rank, full_shard with the decoder layers as units; the peer in eager Python, ours as TorchScript in fsdp2-train.
 """
 import argparse
 import datetime
 import json
 import os
+import pathlib
 import platform
 import re
 import statistics
@@ -17,26 +18,56 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import transformers
 from torch.distributed.fsdp import fully_shard
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-sys.path.insert(0, os.path.join(ROOT, "tests", "models"))
-
-import language_model  # noqa: E402
-
-VOCABULARY, WIDTH, HEADS, HIDDEN, BLOCKS = 4096, 512, 8, 1408, 8
-BATCH, LENGTH = 4, 128
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RANKS = 2
+MIB = 2**20
 
 
-def make_model():
-    for name in ("VOCABULARY", "WIDTH", "HEADS", "HIDDEN"):
-        setattr(language_model, name, globals()[name])
+@dataclass(frozen=True)
+class Shape:
+    vocabulary: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    batch: int  # of a rank
+    length: int
+
+
+SHAPES = {
+    "tinyllama-v0": Shape(32000, 64, 256, 8, 16, 4, 128),
+    "small": Shape(8192, 512, 1376, 8, 8, 2, 128),
+    "tiny-deep": Shape(1001, 64, 256, 24, 4, 4, 32),
+}
+
+
+class LogitsOnly(torch.nn.Module):
+    """Tracing wants a module that returns tensors."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids):
+        return self.model(input_ids, return_dict=False)[0]
+
+
+def make_model(shape):
     torch.manual_seed(0)
-    return language_model.LanguageModel(False, BLOCKS)
+    config = transformers.LlamaConfig(
+        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, max_position_embeddings=2048, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, use_cache=False, attn_implementation="eager")
+    return LogitsOnly(transformers.LlamaForCausalLM(config))
 
 
 def resident_bytes(field="VmRSS"):
@@ -44,85 +75,88 @@ def resident_bytes(field="VmRSS"):
         return int(re.search(rf"{field}:\s+(\d+) kB", status.read()).group(1)) * 1024
 
 
-class Counter:
-    """Bytes of whole buffers, as our own counters have them."""
-
-    def __init__(self):
-        self.gathered = self.reduced = 0
-        gather, reduce = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
-
-        def counting_gather(output, *args, **kwargs):
-            self.gathered += output.numel() * output.element_size()
-            return gather(output, *args, **kwargs)
-
-        def counting_reduce(output, input, *args, **kwargs):
-            self.reduced += input.numel() * input.element_size()
-            return reduce(output, input, *args, **kwargs)
-
-        dist.all_gather_into_tensor, dist.reduce_scatter_tensor = counting_gather, counting_reduce
-
-
-def peer(rank, world, steps, folder):
+def peer_rank(rank, shape, steps, folder):
     torch.set_num_threads(1)
-    store = dist.FileStore(os.path.join(folder, "store"), world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    counter = Counter()
+    store = dist.FileStore(os.path.join(folder, "store"), RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
     start = resident_bytes()
-    model = make_model()
-    for block in model.layers:
-        fully_shard(block)
+    model = make_model(shape)
+    for layer in model.model.model.layers:
+        fully_shard(layer)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(rank)
     times = []
     for _ in range(steps):
-        ids = torch.randint(0, VOCABULARY, (BATCH, LENGTH), generator=generator)
-        counter.gathered = counter.reduced = 0
+        ids = torch.randint(0, shape.vocabulary, (shape.batch, shape.length), generator=generator)
         begin = time.perf_counter()
         logits = model(ids)
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, shape.vocabulary), ids[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         dist.barrier()
         times.append((time.perf_counter() - begin) * 1e3)
     if rank == 0:
-        result = {"ms": statistics.median(times[2:]), "rss": resident_bytes("VmHWM") - start, "gathered": counter.gathered,
-                  "reduced": counter.reduced}
-        with open(os.path.join(folder, "peer.json"), "w") as out:
-            json.dump(result, out)
+        result = {"ms": statistics.median(times[2:]), "bytes": resident_bytes("VmHWM") - start}
+        pathlib.Path(folder, "peer.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 
 
-def ours(world, steps, folder):
-    torch.jit.script(make_model()).save(os.path.join(folder, "model.pt"))
-    config = os.path.join(folder, "train.toml")
-    with open(config, "w") as out:
-        out.write(f"""
+def peer(name, steps):
+    """In a process of its own, so that no round starts from what another has left."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, __file__, "--peer", name, "--steps", str(steps), "--folder", folder], check=True)
+        return json.loads(pathlib.Path(folder, "peer.json").read_text())
+
+
+def prepare_ours(shape, steps, folder):
+    warnings.simplefilter("ignore")  # what tracing makes constant does not matter at one shape
+    ids = torch.randint(shape.vocabulary, (shape.batch, shape.length))
+    torch.jit.trace(make_model(shape), ids, check_trace=False).save(folder / "model.pt")
+    (folder / "train.toml").write_text(f"""
 [model]
 script = "model.pt"
 [data]
-synthetic = {{ vocab = {VOCABULARY}, sequence = {LENGTH}, samples = {BATCH * world * steps} }}
+synthetic = {{ vocab = {shape.vocabulary}, sequence = {shape.length}, samples = {shape.batch * RANKS * steps} }}
 [train]
 loss = "causal_lm"
 optimizer = "adamw"
 lr = 1e-3
 steps = {steps}
-batch_size = {BATCH}
+batch_size = {shape.batch}
 threads = 1
 [fsdp]
 strategy = "full_shard"
-wrap = {{ policy = "transformer", layer_classes = ["Block"] }}
+wrap = {{ policy = "transformer", layer_classes = ["LlamaDecoderLayer"] }}
 """)
-    metrics = os.path.join(folder, "metrics.jsonl")
-    train = os.path.join(ROOT, "build", "release", "bin", "fsdp2-train")
-    subprocess.run([train, "--config", config, "--nproc", str(world), "--metrics", metrics], check=True,
-                   stdout=subprocess.DEVNULL)
-    with open(metrics) as file:
-        lines = [json.loads(line) for line in file]
-    summary, last = lines[-1]["summary"], lines[-2]
-    return {"ms": summary["median_step_ms"], "rss": summary["peak_rss_over_start_bytes"],
-            "gathered": last["all_gather_bytes"], "reduced": last["reduce_scatter_bytes"]}
+
+
+def ours(folder):
+    metrics = folder / "metrics.jsonl"
+    subprocess.run([ROOT / "build/release/bin/fsdp2-train", "--config", folder / "train.toml", "--nproc", str(RANKS),
+                    "--metrics", metrics], check=True, stdout=subprocess.DEVNULL)
+    summary = json.loads(metrics.read_text().splitlines()[-1])["summary"]
+    return {"ms": summary["median_step_ms"], "bytes": summary["peak_rss_over_start_bytes"]}
+
+
+def rounds_of(name, rounds, steps):
+    """[(ours, peer)], by turns."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        prepare_ours(SHAPES[name], steps, folder)
+        return [(ours(folder), peer(name, steps)) for _ in range(rounds)]
+
+
+def ratios(pairs, key):
+    each = [mine[key] / theirs[key] for mine, theirs in pairs]
+    return f"{statistics.median(each):.2f} ({min(each):.2f}-{max(each):.2f})"
+
+
+def row(name, pairs):
+    median = lambda side, key: statistics.median(pair[side][key] for pair in pairs)
+    return (f"| {name} | {median(1, 'ms'):.0f} ms | {median(0, 'ms'):.0f} ms | {ratios(pairs, 'ms')} | "
+            f"{median(1, 'bytes') / MIB:.0f} MiB | {median(0, 'bytes') / MIB:.0f} MiB | {ratios(pairs, 'bytes')} |")
 
 
 def machine():
@@ -131,41 +165,37 @@ def machine():
     return f"{os.cpu_count()} cores of {model.group(1).strip() if model else platform.machine()}"
 
 
-def table(peer_result, our_result, world):
-    mib = 2**20
-    rows = [("time of a step (median)", "ms", "ms", 1), ("peak memory of rank 0 over its start", "MiB", "rss", mib),
-            ("gathered a step", "MiB", "gathered", mib), ("reduced a step", "MiB", "reduced", mib)]
-    lines = [f"{world} ranks on {machine()}, {datetime.date.today()}, torch {torch.__version__.split('+')[0]}, Gloo, a decoder of "
-             f"{sum(p.numel() for p in make_model().parameters()) / 1e6:.0f} million parameters, {BATCH} x {LENGTH} tokens a rank:",
-             "", "| | fully_shard (Python) | fsdp2-plugin (C++) | ratio |", "| --- | ---: | ---: | ---: |"]
-    for title, unit, key, scale in rows:
-        a, b = peer_result[key] / scale, our_result[key] / scale
-        lines.append(f"| {title} | {a:.0f} {unit} | {b:.0f} {unit} | {b / a:.2f} |")
-    return "\n".join(lines)
+def put_into_readme(text):
+    path = ROOT / "README.md"
+    body = (f"<!-- benchmark begin -->\n## Against PyTorch's fully_shard\n\n{text}\n\nMade by `bash tests/bench/run.sh "
+            "--readme`; the shapes are in tests/bench/compare.py.\n<!-- benchmark end -->")
+    path.write_text(re.sub(r"<!-- benchmark begin -->.*<!-- benchmark end -->", lambda _: body, path.read_text(), flags=re.S))
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--readme", action="store_true")
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        our_result = ours(args.ranks, args.steps, folder)
-        mp.spawn(peer, (args.ranks, args.steps, folder), nprocs=args.ranks)
-        with open(os.path.join(folder, "peer.json")) as file:
-            peer_result = json.load(file)
-    text = table(peer_result, our_result, args.ranks)
+    transformers.logging.set_verbosity_error()
+    if args.peer:
+        mp.spawn(peer_rank, (SHAPES[args.peer], args.steps, args.folder), nprocs=RANKS)
+        return
+    lines = [f"{RANKS} ranks on {machine()}, {datetime.date.today()}, torch {torch.__version__.split('+')[0]}, Gloo, medians "
+             f"of {args.rounds} runs by turns (least and greatest ratio):", "",
+             "| model | step, fully_shard | step, ours | ratio | peak memory over start, fully_shard | ours | ratio |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for name in args.shapes.split(","):
+        lines.append(row(name, rounds_of(name, args.rounds, args.steps)))
+        print(lines[-1], flush=True)
+    text = "\n".join(lines)
     print(text)
     if args.readme:
-        path = os.path.join(ROOT, "README.md")
-        with open(path) as file:
-            readme = file.read()
-        body = (f"<!-- benchmark begin -->\n## Against PyTorch's fully_shard\n\n{text}\n\n"
-                "Made by `.venv/bin/python tests/bench/compare.py --readme`.\n<!-- benchmark end -->")
-        readme = re.sub(r"<!-- benchmark begin -->.*<!-- benchmark end -->", lambda _: body, readme, flags=re.S)
-        with open(path, "w") as file:
-            file.write(readme)
+        put_into_readme(text)
 
 
 if __name__ == "__main__":
