@@ -144,6 +144,7 @@ CallbackCommunicator::CallbackCommunicator(const fsdp2_communicator& table, Time
   if (table.all_gather == nullptr) refuse("all_gather is null");
   if (table.all_to_all == nullptr) refuse("all_to_all is null");
   if (table.test == nullptr) refuse("test is null");
+  if (table.reserved != 0) refuse("reserved is not 0");
   link_ = std::make_shared<Link>(Link{table, timeout, std::this_thread::get_id(), ""});
   link_->table.name = nullptr;  // the host's, and copied
 }

@@ -83,18 +83,18 @@ fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) 
   return guard([&] { engine_of(engine).end_local_use(write_back != 0); });
 }
 
-fsdp2_status* engine_export(fsdp2_engine* engine, const char* source, const char* target) noexcept {
+fsdp2_status* engine_export_module(fsdp2_engine* engine, const char* source, const char* target) noexcept {
   return guard([&] {
     const char* from = &require_argument(source, "source");
     const char* to = &require_argument(target, "target");
-    scripted(engine, "engine_export()").export_to(from, to);
+    scripted(engine, "engine_export_module()").export_to(from, to);
   });
 }
 
-fsdp2_status* engine_load(fsdp2_engine* engine, const char* source) noexcept {
+fsdp2_status* engine_load_weights(fsdp2_engine* engine, const char* source) noexcept {
   return guard([&] {
     const char* from = &require_argument(source, "source");
-    scripted(engine, "engine_load()").load_from(from);
+    scripted(engine, "engine_load_weights()").load_from(from);
   });
 }
 

@@ -38,8 +38,8 @@ const char* engine_plan_text(const fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_mark_written(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_gather(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) noexcept;
-fsdp2_status* engine_export(fsdp2_engine* engine, const char* source, const char* target) noexcept;
-fsdp2_status* engine_load(fsdp2_engine* engine, const char* source) noexcept;
+fsdp2_status* engine_export_module(fsdp2_engine* engine, const char* source, const char* target) noexcept;
+fsdp2_status* engine_load_weights(fsdp2_engine* engine, const char* source) noexcept;
 
 // gradient_entries.cpp
 fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm) noexcept;

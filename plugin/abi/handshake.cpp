@@ -63,8 +63,7 @@ std::string torch_version_text(uint64_t version) {
 }
 
 void check_abi(const fsdp2_host_info& host) {
-  // While the major is 0, minors may differ in anything.
-  if (host.abi_major == FSDP2_ABI_MAJOR && (FSDP2_ABI_MAJOR != 0 || host.abi_minor == FSDP2_ABI_MINOR)) return;
+  if (host.abi_major == FSDP2_ABI_MAJOR) return;
   const auto text = [](uint32_t major, uint32_t minor) { return std::to_string(major) + "." + std::to_string(minor); };
   mismatch("this plugin speaks ABI " + text(FSDP2_ABI_MAJOR, FSDP2_ABI_MINOR) + ", the host " +
            text(host.abi_major, host.abi_minor) + ": rebuild the host with this plugin's plugin.h");

@@ -58,6 +58,7 @@ template <typename Args>
 std::shared_ptr<Communicator> communicator_of(const Args& args, const std::string& name, c10::Device device,
                                               Timeout timeout) {
   const std::string pointer = name + ".communicator";
+  if (args.reserved != 0) throw Error(ErrorCode::kInvalidArgument, name + ".reserved is not 0");
   if (args.backend != nullptr && args.communicator_kind != FSDP2_COMMUNICATOR_ENVIRONMENT) {
     throw Error(ErrorCode::kInvalidArgument, name + ".backend is only for a communicator made from the environment");
   }

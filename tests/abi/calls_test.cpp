@@ -155,8 +155,8 @@ TEST_F(Calls, NullHandlesAreAnsweredWithoutACrash) {
   EXPECT_EQ(error_of(api_.engine_check_step(nullptr)), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_visit_geometry(nullptr, nullptr, nullptr)), "1 visitor is null");
   EXPECT_EQ(error_of(api_.engine_gather_tensor(nullptr, "a", &tensor, -1, &tensor)), "1 engine is null");
-  EXPECT_EQ(error_of(api_.engine_export(nullptr, "a", "b")), "1 engine is null");
-  EXPECT_EQ(error_of(api_.engine_load(nullptr, "a")), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_export_module(nullptr, "a", "b")), "1 engine is null");
+  EXPECT_EQ(error_of(api_.engine_load_weights(nullptr, "a")), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_enter(nullptr, "", tensors, 1, &call)), "1 engine is null");
   EXPECT_EQ(error_of(api_.engine_enter(nullptr, "", tensors, 1, nullptr)), "1 out is null");
   EXPECT_EQ(error_of(api_.call_exit(nullptr, tensors, 1)), "1 call is null");

@@ -9,6 +9,7 @@
  *   min(struct_size, its own size) and takes missing fields as zero. Structs only grow at the end.
  * - New behaviour is a new entry at the end of the table: a host tests `api->struct_size` before it uses one.
  *   No entry is null.
+ * - Enums get new values: a code that a host does not know is a fault like the others. Fields called reserved are 0.
  * - A call returns null for success, else a status that the caller releases. No C++ exception leaves a call.
  * - Handles are opaque. Who receives one releases it with the call named beside it; releasing null does nothing.
  * - Strings are UTF-8. Those that come out live as long as the handle they came from, or as the library.
@@ -35,9 +36,9 @@ extern "C" {
 #define FSDP2_VERSION_MINOR 1
 #define FSDP2_VERSION_PATCH 0
 
-/* A host and a library of the same major (while it is 0: the same minor too) understand each other. */
-#define FSDP2_ABI_MAJOR 0
-#define FSDP2_ABI_MINOR 1
+/* A host and a library of the same major understand each other. */
+#define FSDP2_ABI_MAJOR 1
+#define FSDP2_ABI_MINOR 0
 
 #define FSDP2_MANIFEST_MAGIC UINT64_C(0x324e414d50445346) /* "FSDPMAN2" in memory, little endian */
 
@@ -263,7 +264,8 @@ typedef struct fsdp2_api {
   fsdp2_status* (*initialize)(const fsdp2_host_info* host);
   fsdp2_status* (*shutdown)(const fsdp2_host_info* host);
 
-  /* catalogue; names and texts live as long as the library. Null past the end. [any] */
+  /* catalogue of what is built in; what the libraries in `plugins` register is in the notes of the configuration that
+   * names them. Names and texts live as long as the library. Null past the end. [any] */
   size_t (*strategy_count)(void);
   const char* (*strategy_name)(size_t index);
   const char* (*strategy_help)(size_t index);
@@ -271,7 +273,8 @@ typedef struct fsdp2_api {
   const char* (*dialect_name)(size_t index);
   const char* (*dialect_help)(size_t index);
 
-  /* config [any]. Warnings and notes of adapters also go to the log. */
+  /* config [any]. Opens the libraries in `plugins` and FSDP2_PLUGINS (fsdp2/extension.h). Warnings and notes also go to
+   * the log. */
   fsdp2_status* (*config_load)(const fsdp2_config_args* args, fsdp2_config** out);
   const char* (*config_toml)(const fsdp2_config* config);    /* canonical TOML of every option */
   const char* (*config_warning)(const fsdp2_config* config); /* the one warning of the adapter, or "" */
@@ -349,18 +352,19 @@ typedef struct fsdp2_api {
    * today's parameters and buffers; code, constants and other attributes are the file's. Rank 0 alone reads and writes,
    * its buffers count, one full parameter is in memory at a time; `target` appears when it is whole. A fault is one on
    * every rank. [trainer, collective] */
-  fsdp2_status* (*engine_export)(fsdp2_engine* engine, const char* source, const char* target);
+  fsdp2_status* (*engine_export_module)(fsdp2_engine* engine, const char* source, const char* target);
   /* Takes parameters and buffers from a TorchScript file of the same model, each rank its own parts; optimizer state
    * and gradients stay. Nothing is changed where a rank has a fault, which is then one on every rank. [trainer,
    * collective] */
-  fsdp2_status* (*engine_load)(fsdp2_engine* engine, const char* source);
+  fsdp2_status* (*engine_load_weights)(fsdp2_engine* engine, const char* source);
 
   /* ---- hosts that write their forward in C++ ---- */
 
   /* Shards tensors in place: from now on each shows this rank's shard, and the full parameter between enter and exit of
    * its unit (and in its backward). They stay the same tensors, so the modules that hold them and optimizers that were
-   * made with them need no change. All entries above but engine_export and engine_load serve such an engine
-   * too. The host must enter every unit that the plan lists: at rest its tensors are shards. [trainer, collective] */
+   * made with them need no change. All entries above but engine_export_module and engine_load_weights serve such
+   * an engine too. The host must enter every unit that the plan lists: at rest its tensors are shards. [trainer,
+   * collective] */
   fsdp2_status* (*shard_tensors)(const fsdp2_shard_tensors_args* args, fsdp2_engine** out);
   /* Before the forward of the module at `path` ("" = the root): gathers its unit. `tensors` are at::Tensor* each: the
    * tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through.

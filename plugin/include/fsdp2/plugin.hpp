@@ -290,11 +290,11 @@ class Engine {
   /// was loaded from, with today's parameters and buffers. Rank 0 alone reads and writes files, one full parameter in
   /// memory at a time; `target` appears when it is whole. [trainer, collective]
   void export_module(const std::string& source, const std::string& target) {
-    check(api().engine_export(engine_.get(), source.c_str(), target.c_str()));
+    check(api().engine_export_module(engine_.get(), source.c_str(), target.c_str()));
   }
   /// Scripted modules only: takes parameters and buffers from a TorchScript file of the same model, each rank its own
   /// parts; optimizer state and gradients stay. Nothing is changed where a rank has a fault. [trainer, collective]
-  void load_weights(const std::string& source) { check(api().engine_load(engine_.get(), source.c_str())); }
+  void load_weights(const std::string& source) { check(api().engine_load_weights(engine_.get(), source.c_str())); }
 
   /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
   /// tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through. Calls

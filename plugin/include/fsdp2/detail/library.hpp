@@ -62,7 +62,7 @@ inline void check_manifest(const fsdp2_manifest& m, const std::string& path) {
     refuse(path, "not an fsdp2 plugin: its fsdp2_plugin_manifest has another format");
   }
   const auto abi = [](uint32_t major, uint32_t minor) { return std::to_string(major) + "." + std::to_string(minor); };
-  if (m.abi_major != FSDP2_ABI_MAJOR || (FSDP2_ABI_MAJOR == 0 && m.abi_minor != FSDP2_ABI_MINOR)) {
+  if (m.abi_major != FSDP2_ABI_MAJOR) {
     refuse(path, "speaks plugin ABI " + abi(m.abi_major, m.abi_minor) + ", this program speaks " +
                      abi(FSDP2_ABI_MAJOR, FSDP2_ABI_MINOR) +
                      ": rebuild the program with the plugin.hpp of that plugin, or load a plugin of ABI " +
