@@ -1,6 +1,7 @@
 // What an adapter is: a pure function from another host's configuration file to canonical keys.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ struct Translation {
   std::string warning;                // the one warning, which names all of those; empty if there are none
   std::vector<std::string> notes;     // every other remark, each names its key
 };
+
+/// From the text of a file, called `file` in messages.
+using Translate =
+    std::function<Translation(std::string_view text, const std::string& file, const TranslationContext& context)>;
 
 struct Adapter {
   std::string_view dialect;  // "accelerate"

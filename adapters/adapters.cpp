@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "adapters/extension_translation.hpp"
 #include "registry/error.hpp"
 #include "registry/nearest_name.hpp"
 
@@ -20,11 +21,16 @@ std::span<const Adapter> adapters() {
   return kAdapters;
 }
 
-const Adapter& find_adapter(std::string_view dialect, const Source& source) {
+Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions,
+                           const Source& source) {
   std::vector<std::string_view> names;
   for (const Adapter& adapter : kAdapters) {
-    if (adapter.dialect == dialect) return adapter;
+    if (adapter.dialect == dialect) return adapter.translate;
     names.push_back(adapter.dialect);
+  }
+  for (const ExtensionAdapter& adapter : extensions) {
+    if (adapter.table.dialect == dialect) return translation_by(adapter);
+    names.emplace_back(adapter.table.dialect);
   }
   throw error_at(source, "dialect",
                  "no dialect is called `" + std::string(dialect) + "`; accepted now: " + quoted_list(names),

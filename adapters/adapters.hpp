@@ -5,13 +5,17 @@
 #include <string_view>
 
 #include "adapters/adapter.hpp"
+#include "registry/extensions.hpp"
 
 namespace fsdp2 {
 
+/// Those that are built in.
 std::span<const Adapter> adapters();
 
-/// The adapter of that dialect, or an error at `source` with the nearest one.
-const Adapter& find_adapter(std::string_view dialect, const Source& source = {});
+/// What takes files of that dialect, an adapter of ours or of an extension; or an error at `source` with the nearest
+/// one.
+Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions = {},
+                           const Source& source = {});
 
 /// The launch file (YAML or JSON) of Hugging Face Accelerate, versions 1 and 2 of FSDP.
 Translation translate_accelerate(std::string_view text, const std::string& file, const TranslationContext& context);

@@ -39,16 +39,17 @@ const std::string& text_of(const GivenKeys& given, std::string_view key, std::st
   return std::get<std::string>(found->second.value);
 }
 
-Config combine(GivenKeys given, const std::string& name) {
+Config combine(GivenKeys given, const std::string& name, const Extensions& extensions) {
   if (!given.contains("dialect") && !given.contains("config")) return resolve(given);
   const std::string& dialect = text_of(given, "dialect", "config");
   const std::string path = beside(name, text_of(given, "config", "dialect"));
-  const Adapter& adapter = find_adapter(dialect, given.at("dialect").source);
+  const Source& source = given.at("dialect").source;
   TranslationContext context;
   if (const auto version = given.find("version"); version != given.end()) {
     context.version = std::get<int64_t>(version->second.value);
   }
-  Translation translation = adapter.translate(read_text(path, given.at("config").source), path, context);
+  const Translate translate = find_translation(dialect, extensions.adapters(), source);
+  Translation translation = translate(read_text(path, given.at("config").source), path, context);
   // The other host's file is part of the options from here on.
   given.erase("dialect");
   given.erase("config");
@@ -58,18 +59,39 @@ Config combine(GivenKeys given, const std::string& name) {
   return config;
 }
 
+void refuse_taken_dialect(const ExtensionAdapter& adapter, const Source& source) {
+  for (const Adapter& built_in : adapters()) {
+    if (built_in.dialect != adapter.table.dialect) continue;
+    throw error_at(
+        source, "plugins",
+        adapter.library + ": its dialect \"" + adapter.table.dialect + "\" is one of this plugin; take another name",
+        {}, ErrorCode::kInvalidArgument);
+  }
+}
+
+Config load(GivenKeys given, const std::string& name) {
+  Extensions extensions = open_extensions(given, name);
+  const auto plugins = given.find("plugins");
+  const Source source = plugins == given.end() ? Source{} : plugins->second.source;
+  for (const ExtensionAdapter& adapter : extensions.adapters()) refuse_taken_dialect(adapter, source);
+  Config config = combine(std::move(given), name, extensions);
+  config.notes.insert(config.notes.begin(), extensions.notes().begin(), extensions.notes().end());
+  config.extensions = std::move(extensions);
+  return config;
+}
+
 }  // namespace
 
 Config load_config(const std::string& toml_file, std::span<const std::string> overrides) {
   GivenKeys given = read_given_file(toml_file);
   apply_overrides(given, overrides);
-  return combine(std::move(given), toml_file);
+  return load(std::move(given), toml_file);
 }
 
 Config load_config_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides) {
   GivenKeys given = read_given(toml, name);
   apply_overrides(given, overrides);
-  return combine(std::move(given), name);
+  return load(std::move(given), name);
 }
 
 }  // namespace fsdp2

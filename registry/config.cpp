@@ -71,17 +71,24 @@ void follow_given_checkpointing(GivenKeys& base, const GivenKeys& given) {
   std::erase_if(base, [&](const auto& item) { return item.first.starts_with(kName); });
 }
 
+void take(const std::string& key, const Given& given, const KeySpec& spec, Config& config) {
+  const Source& source = given.source;
+  config.sources[key] = source;
+  const std::string_view own = strategy_option_name(key);
+  const auto fault = own.empty() ? spec.take(config.options, given.value)
+                                 : take_strategy_option(config.options.strategy_options[std::string(own)], given.value);
+  if (!fault) return;
+  const std::string& written = source.key.empty() ? key : source.key;
+  throw error_at(source, written, "`" + written + "` must be " + std::string(spec.allowed) + ", " + fault->sentence,
+                 fault->nearest);
+}
+
 void take_all(const GivenKeys& keys, Config& config) {
   for (const KeySpec& spec : key_specs()) {
-    const auto found = keys.find(spec.name);
-    if (found == keys.end()) continue;
-    const Source& source = found->second.source;
-    config.sources[found->first] = source;
-    const auto fault = spec.take(config.options, found->second.value);
-    if (!fault) continue;
-    const std::string& written = source.key.empty() ? found->first : source.key;
-    throw error_at(source, written, "`" + written + "` must be " + std::string(spec.allowed) + ", " + fault->sentence,
-                   fault->nearest);
+    if (const auto found = keys.find(spec.name); found != keys.end()) take(found->first, found->second, spec, config);
+  }
+  for (const auto& [key, given] : keys) {
+    if (!strategy_option_name(key).empty()) take(key, given, *find_key(key), config);
   }
 }
 

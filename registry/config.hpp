@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "registry/extensions.hpp"
 #include "registry/given.hpp"
 #include "registry/options.hpp"
 
@@ -20,6 +21,7 @@ struct Config {
   KeySources sources;
   std::string warning;             // the one warning, empty if there is none
   std::vector<std::string> notes;  // each names its key
+  Extensions extensions;           // what the libraries in `plugins` and FSDP2_PLUGINS registered
 };
 
 /// Options from keys in layers: `given` over `base`. Checks types, ranges, names and conflicts.

@@ -76,6 +76,15 @@ void check_mesh(const Config& config) {
                       "only one of the two can be -1, the rest of the ranks" + shard);
 }
 
+void check_strategy_options(const Config& config) {
+  const Fsdp2Options& options = config.options;
+  if (options.strategy_options.empty() || is_from_outside(options.strategy)) return;
+  const std::string key = "strategy_options." + options.strategy_options.begin()->first;
+  throw error_at(source_of(config, key), key,
+                 "`" + key + "` goes with a strategy from one of `plugins` only, and the strategy is \"" +
+                     options.strategy + "\"");
+}
+
 }  // namespace
 
 bool goes_together(std::string_view strategy, const ReshardAfterForward& reshard) {
@@ -93,6 +102,7 @@ void check_consistent(const Config& config) {
   check_wrap_key(config, "wrap.min_num_params", wrap.min_num_params.has_value(), WrapPolicy::kSize);
   check_wrap_key(config, "wrap.modules", !wrap.modules.empty(), WrapPolicy::kModules);
   check_mesh(config);
+  check_strategy_options(config);
   const bool has_dialect = !config.options.dialect.empty();
   const bool has_config = !config.options.config.empty();
   if (has_dialect != has_config) {

@@ -1,7 +1,9 @@
 #include "registry/keys.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "registry/nearest_name.hpp"
@@ -111,8 +113,7 @@ Fault take_strategy(Options& options, const Value& value) {
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return wrong_type(value);
   const std::string_view base = strategy_base(*text);
-  const bool foreign = base.find('.') != std::string_view::npos;
-  bool known = foreign;
+  bool known = is_from_outside(*text);
   for (const std::string_view name : kStrategyNames) known = known || name == base;
   if (!known) {
     std::string nearest = nearest_name(base, kStrategyNames);
@@ -189,6 +190,16 @@ template <typename Enum>
 bool name_unless(Enum now, Enum standard, Value& out) {
   return now != standard && always(std::string(name_of(now)), out);
 }
+
+constexpr std::string_view kOwnPrefix = "strategy_options.";
+
+// Names are the strategy's, so this one checks the type alone and is not in the table.
+constexpr KeySpec kOwnOption{"strategy_options", "true or false, a number or a string",
+                             [](Options&, const Value& v) {
+                               StrategyOption checked;
+                               return take_strategy_option(checked, v);
+                             },
+                             [](const Options&, Value&) { return false; }};
 
 constexpr std::string_view kBool = "true or false";
 constexpr std::string_view kCount = "a whole number, 0 or more";
@@ -307,7 +318,27 @@ std::span<const KeySpec> key_specs() {
   return kSpecs;
 }
 
+std::string_view strategy_option_name(std::string_view key) {
+  if (!key.starts_with(kOwnPrefix)) return {};
+  const std::string_view name = key.substr(kOwnPrefix.size());
+  const bool is_bare = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+  return is_bare ? name : std::string_view();
+}
+
+std::optional<ValueFault> take_strategy_option(StrategyOption& target, const Value& value) {
+  if (std::holds_alternative<Strings>(value)) return wrong_type(value);
+  std::visit(
+      [&](const auto& given) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(given)>, Strings>) target = given;
+      },
+      value);
+  return no_fault();
+}
+
 const KeySpec* find_key(std::string_view name) {
+  if (!strategy_option_name(name).empty()) return &kOwnOption;
   for (const KeySpec& spec : kSpecs) {
     if (spec.name == name) return &spec;
   }

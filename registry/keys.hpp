@@ -29,7 +29,13 @@ struct KeySpec {
 /// All keys, in the order in which they are printed.
 std::span<const KeySpec> key_specs();
 
-/// The key of that name, or null.
+/// "limit" for "strategy_options.limit", or "" for a key that is none of a strategy's own.
+std::string_view strategy_option_name(std::string_view key);
+
+/// Puts a value in as a strategy's own option, which is a boolean, a number or a string.
+std::optional<ValueFault> take_strategy_option(StrategyOption& target, const Value& value);
+
+/// The key of that name, or null. All of a strategy's own options have one, which puts nothing in.
 const KeySpec* find_key(std::string_view name);
 
 /// The valid key nearest to what was written, or "".

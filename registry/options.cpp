@@ -55,6 +55,10 @@ std::string_view strategy_base(std::string_view strategy) {
   return strategy;
 }
 
+bool is_from_outside(std::string_view strategy) {
+  return strategy_base(strategy).find('.') != std::string_view::npos;
+}
+
 std::string strategy_full_name(const Fsdp2Options& options) {
   if (options.strategy.find('.') != std::string::npos) return options.strategy;
   return "fsdp" + std::to_string(options.version) + "." + options.strategy;

@@ -1,6 +1,8 @@
 // Every choice a host can make, typed. The keys of the table `[fsdp]` in the order in which they are printed.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,6 +89,9 @@ struct DebugOptions {
   bool operator==(const DebugOptions&) const = default;
 };
 
+/// A strategy's own option, of the table [fsdp.strategy_options].
+using StrategyOption = std::variant<bool, int64_t, double, std::string>;
+
 struct Fsdp2Options {
   int64_t version = 2;
   std::string strategy = "full_shard";  // with or without its prefix, "fsdp2.full_shard"
@@ -104,7 +109,8 @@ struct Fsdp2Options {
   LoadMode load_mode = LoadMode::kSharded;
   std::string dialect;  // another host's configuration to start from, and its path
   std::string config;
-  std::vector<std::string> plugins;
+  std::vector<std::string> plugins;                                     // shared libraries with strategies and adapters
+  std::map<std::string, StrategyOption, std::less<>> strategy_options;  // of a strategy from one of those
   DebugOptions debug;
   bool operator==(const Fsdp2Options&) const = default;
 };
@@ -114,6 +120,9 @@ Layout layout_of(const Fsdp2Options& options);
 
 /// A strategy's name without the prefix of a version: "full_shard" for "fsdp2.full_shard". Other prefixes stay.
 std::string_view strategy_base(std::string_view strategy);
+
+/// Whether a strategy has a prefix that is no version's: it comes from a library in `plugins`.
+bool is_from_outside(std::string_view strategy);
 
 /// A strategy's full name: one without a prefix is that of the version.
 std::string strategy_full_name(const Fsdp2Options& options);

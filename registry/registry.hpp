@@ -21,7 +21,12 @@ struct Strategy {
   StrategyFunction make;
 };
 
-/// All strategies, in the order in which they are listed to a person.
+/// The plan of these units, as `options.layout` has it; each reshards after its forward until a strategy says
+/// otherwise.
+Plan lay_out_units(std::string_view strategy, const ModuleTree& tree, std::span<const SelectedUnit> units,
+                   const Mesh& mesh, const Fsdp2Options& options);
+
+/// All strategies that are built in, in the order in which they are listed to a person.
 std::span<const Strategy> strategies();
 
 /// The strategy of that full name, or null. (check_supported() has the error, with the place and the nearest name.)

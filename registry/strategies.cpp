@@ -53,8 +53,10 @@ DType reduced_dtype(DType dtype, const Fsdp2Options& options) {
   return is_floating(dtype) ? options.mixed_precision.reduce.value_or(dtype) : dtype;
 }
 
-Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<const SelectedUnit> units, Mesh mesh,
-                 const Fsdp2Options& options) {
+}  // namespace
+
+Plan lay_out_units(std::string_view strategy, const ModuleTree& tree, std::span<const SelectedUnit> units,
+                   const Mesh& mesh, const Fsdp2Options& options) {
   Plan plan;
   plan.strategy = strategy;
   const Layout layout = layout_of(options);
@@ -72,9 +74,11 @@ Plan lay_out_all(std::string_view strategy, const ModuleTree& tree, std::span<co
   return plan;
 }
 
+namespace {
+
 Plan full_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
                 const Fsdp2Options& options) {
-  Plan plan = lay_out_all("fsdp2.full_shard", tree, units, mesh, options);
+  Plan plan = lay_out_units("fsdp2.full_shard", tree, units, mesh, options);
   // The root is needed again first thing in backward, so "auto" keeps it.
   const bool root_reshards = !std::holds_alternative<ReshardAuto>(options.reshard_after_forward);
   for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = unit.parent.has_value() || root_reshards;
@@ -83,7 +87,7 @@ Plan full_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, con
 
 Plan shard_grad_op(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
                    const Fsdp2Options& options) {
-  Plan plan = lay_out_all("fsdp2.shard_grad_op", tree, units, mesh, options);
+  Plan plan = lay_out_units("fsdp2.shard_grad_op", tree, units, mesh, options);
   for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = false;
   return plan;
 }
@@ -91,7 +95,7 @@ Plan shard_grad_op(const ModuleTree& tree, std::span<const SelectedUnit> units, 
 Plan no_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, const Mesh& mesh,
               const Fsdp2Options& options) {
   const Mesh copies{mesh.replicate * mesh.shard, 1};
-  Plan plan = lay_out_all("fsdp2.no_shard", tree, units, copies, options);
+  Plan plan = lay_out_units("fsdp2.no_shard", tree, units, copies, options);
   for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = false;
   return plan;
 }

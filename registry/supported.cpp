@@ -1,5 +1,7 @@
 // What this build cannot run yet, in one table. A key leaves the table when its feature is built.
+#include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +46,6 @@ constexpr std::array kLimits{
     Limit{"activation_checkpointing", [](const Options& o) { return !o.activation_checkpointing.enabled; },
           "only false is accepted now"},
     Limit{"gradient.clip_norm", [](const Options& o) { return !o.gradient.clip_norm; }, "leave it out"},
-    Limit{"plugins", [](const Options& o) { return o.plugins.empty(); }, "only an empty list is accepted now"},
 };
 
 /// The source of a key, or of the first key below it ("activation_checkpointing.every").
@@ -62,15 +63,31 @@ Error refused(const Source& source, std::string_view key, const std::string& sen
 
 void check_strategy_name(const Config& config) {
   const std::string full = strategy_full_name(config.options);
-  if (find_strategy(full) != nullptr) return;
+  if (find_strategy(full) != nullptr || config.extensions.find_strategy(full) != nullptr) return;
   std::vector<std::string_view> names;
   for (const Strategy& strategy : strategies()) names.push_back(strategy.name);
+  for (const ExtensionStrategy& strategy : config.extensions.strategies()) names.emplace_back(strategy.table.name);
   const Source source = source_of(config.sources, "strategy");
-  const bool foreign = strategy_base(full).find('.') != std::string_view::npos;
+  const bool foreign = is_from_outside(full);
   const std::string fault = foreign ? "is not a strategy that is registered" : "is not built yet";
   throw error_at(source, "strategy", "`strategy = \"" + full + "\"` " + fault + "; accepted now: " + quoted_list(names),
                  foreign ? nearest_name(full, names) : std::string(),
                  foreign ? ErrorCode::kNotFound : ErrorCode::kUnsupported);
+}
+
+void check_own_options(const Config& config) {
+  const ExtensionStrategy* strategy = config.extensions.find_strategy(config.options.strategy);
+  if (strategy == nullptr) return;
+  const std::span<const char* const> known(strategy->table.option_names, strategy->table.option_count);
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  for (const auto& [name, value] : config.options.strategy_options) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string key = "strategy_options." + name;
+    throw error_at(source_of(config.sources, key), key,
+                   "strategy \"" + std::string(strategy->table.name) + "\" has no option `" + name + "`; it has " +
+                       (names.empty() ? "none" : quoted_list(names)),
+                   nearest_name(name, names));
+  }
 }
 
 }  // namespace
@@ -87,6 +104,7 @@ void check_supported(const Config& config, int64_t world) {
     throw refused(source_of(config.sources, limit.key), limit.key, verdict + std::string(limit.accepted));
   }
   check_strategy_name(config);
+  check_own_options(config);
   check_wrap_complete(config);
   if (!options.dialect.empty()) {
     throw refused(source_of(config.sources, "dialect"), "dialect",

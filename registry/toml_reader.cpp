@@ -68,6 +68,7 @@ std::string kind_of_node(const toml::node& node) {
 
 /// True for "wrap", "mesh" and the other names that only have keys below them.
 bool is_group(std::string_view name) {
+  if (name == "strategy_options") return true;
   const std::string prefix = std::string(name) + ".";
   const auto specs = key_specs();
   return std::any_of(specs.begin(), specs.end(), [&](const KeySpec& spec) { return spec.name.starts_with(prefix); });
@@ -153,7 +154,24 @@ void drop_keys_of_other_policies(GivenKeys& given, const std::string& policy) {
   }
 }
 
+/// The same for the own options of a strategy that gives way to one of ours.
+void drop_options_of_other_strategies(GivenKeys& given, const std::string& strategy) {
+  if (is_from_outside(strategy)) return;
+  std::erase_if(given, [](const auto& item) {
+    return !strategy_option_name(item.first).empty() && item.second.source.override_text.empty();
+  });
+}
+
 }  // namespace
+
+std::optional<Value> read_value(std::string_view toml) {
+  try {
+    const toml::table table = toml::parse("x = " + std::string(toml));
+    return table.size() == 1 ? value_of(*table.get("x")) : std::nullopt;
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  }
+}
 
 GivenKeys read_given(std::string_view toml, const std::string& name) {
   Source origin;
@@ -201,6 +219,7 @@ void apply_overrides(GivenKeys& given, std::span<const std::string> overrides) {
     toml::table table;
     table.insert(key, std::move(*parsed.get("x")));
     add_leaves(table, "", source, given);
+    if (key == "strategy") drop_options_of_other_strategies(given, std::get<std::string>(given.at(key).value));
     if (key == "wrap.policy") drop_keys_of_other_policies(given, std::get<std::string>(given.at(key).value));
   }
 }

@@ -1,5 +1,6 @@
 // The table `[fsdp]` of a TOML file, and overrides from a command line, as given keys. Other tables are the host's.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,9 @@
 #include "registry/options.hpp"
 
 namespace fsdp2 {
+
+/// A value as TOML writes it, "\"size\""; nothing where it is none, or of a type that no key takes.
+std::optional<Value> read_value(std::string_view toml);
 
 /// Keys of `[fsdp]` in TOML text, names and types checked. `name` stands for the file in errors.
 GivenKeys read_given(std::string_view toml, const std::string& name);

@@ -67,7 +67,14 @@ std::string to_toml(const Fsdp2Options& options) {
     Value value;
     if (spec.give(options, value)) text += std::string(spec.name) + " = " + std::visit(Printer{}, value) + "\n";
   }
+  for (const auto& [name, value] : options.strategy_options) {
+    text += "strategy_options." + name + " = " + value_text(value) + "\n";
+  }
   return text;
+}
+
+std::string value_text(const StrategyOption& option) {
+  return std::visit(Printer{}, option);
 }
 
 }  // namespace fsdp2

@@ -10,4 +10,7 @@ namespace fsdp2 {
 /// `reshard_after_forward` and `wrap.policy`.
 std::string to_toml(const Fsdp2Options& options);
 
+/// A value as TOML writes it.
+std::string value_text(const StrategyOption& option);
+
 }  // namespace fsdp2

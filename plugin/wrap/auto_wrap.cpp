@@ -168,8 +168,11 @@ void note_frozen(const ModuleTree& tree, std::vector<std::string>& notes) {
 
 std::vector<SelectedUnit> select_units(const ModuleTree& tree, const WrapOptions& wrap,
                                        std::vector<std::string>& notes) {
-  if (tree.modules.empty()) throw Error(ErrorCode::kInvalidArgument, "the model has no modules, not even a root");
-  std::vector<bool> chosen = choose_modules(tree, wrap);
+  return units_of_chosen(tree, choose_modules(tree, wrap), notes);
+}
+
+std::vector<SelectedUnit> units_of_chosen(const ModuleTree& tree, std::vector<bool> chosen,
+                                          std::vector<std::string>& notes) {
   const std::vector<Object> uncalled = let_go_of_uncalled(tree, chosen);
   Visitor visitor(tree, std::move(chosen));
   visitor.note_uncalled(uncalled, notes);

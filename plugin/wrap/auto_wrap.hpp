@@ -23,4 +23,8 @@ namespace fsdp2 {
 std::vector<SelectedUnit> select_units(const ModuleTree& tree, const WrapOptions& wrap,
                                        std::vector<std::string>& notes);
 
+/// The same for modules that were chosen in another way: of each entry of the tree whether its object was.
+std::vector<SelectedUnit> units_of_chosen(const ModuleTree& tree, std::vector<bool> chosen,
+                                          std::vector<std::string>& notes);
+
 }  // namespace fsdp2

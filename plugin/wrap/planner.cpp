@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plugin/wrap/auto_wrap.hpp"
+#include "plugin/wrap/extension_plan.hpp"
 #include "registry/error.hpp"
 #include "registry/mesh.hpp"
 #include "registry/registry.hpp"
@@ -12,7 +13,7 @@
 namespace fsdp2 {
 namespace {
 
-/// The visitor knows the key at fault but not where it was written.
+/// The visitor, and a strategy from outside, know the key at fault but not where it was written.
 Error with_place(const Error& error, const Config& config) {
   const auto found = config.sources.find(error.details().key);
   if (found == config.sources.end()) return error;
@@ -26,24 +27,27 @@ Error with_place(const Error& error, const Config& config) {
   return Error(error.code(), place(source) + error.what(), std::move(details));
 }
 
-std::vector<SelectedUnit> select(const ModuleTree& tree, const Config& config, std::vector<std::string>& notes) {
-  try {
-    return select_units(tree, config.options.wrap, notes);
-  } catch (const Error& error) {
-    throw with_place(error, config);
+Plan plan_for(const ModuleTree& tree, const Config& config, const Mesh& mesh) {
+  const std::string name = strategy_full_name(config.options);
+  if (const ExtensionStrategy* strategy = config.extensions.find_strategy(name)) {
+    return plan_by(*strategy, tree, config, mesh);
   }
+  std::vector<std::string> notes;
+  const std::vector<SelectedUnit> units = select_units(tree, config.options.wrap, notes);
+  Plan plan = find_strategy(name)->make(tree, units, mesh, config.options);  // is there: it was checked
+  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  return plan;
 }
 
 }  // namespace
 
 Plan make_plan(const ModuleTree& tree, const Config& config, int64_t world, std::optional<int64_t> node) {
   check_supported(config, world);
-  std::vector<std::string> notes;
-  const std::vector<SelectedUnit> units = select(tree, config, notes);
-  const Strategy* strategy = find_strategy(strategy_full_name(config.options));  // is there: it was checked
-  Plan plan = strategy->make(tree, units, mesh_of(config, world, node), config.options);
-  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-  return plan;
+  try {
+    return plan_for(tree, config, mesh_of(config, world, node));
+  } catch (const Error& error) {
+    throw with_place(error, config);
+  }
 }
 
 Plan make_plan(const ModuleTree& tree, const Fsdp2Options& options, int64_t world) {

@@ -136,6 +136,7 @@ std::vector<int64_t> parameter_counts(const ModuleTree& tree) {
 }
 
 std::vector<bool> choose_modules(const ModuleTree& tree, const WrapOptions& wrap) {
+  if (tree.modules.empty()) throw Error(ErrorCode::kInvalidArgument, "the model has no modules, not even a root");
   std::vector<bool> chosen(tree.modules.size(), false);
   switch (wrap.policy) {
     case WrapPolicy::kTransformer:

@@ -36,7 +36,7 @@ TEST_P(DialectCase, ComesOutAsStated) {
   const toml::table expected = toml::parse(expected_text);
   ASSERT_EQ(expected["expect"]["outcome"].value<std::string>(), "ok");
   const std::string yaml = test::read_file(base + ".yaml");
-  const Translation translation = find_adapter("accelerate").translate(yaml, "host.yaml", {});
+  const Translation translation = find_translation("accelerate")(yaml, "host.yaml", {});
 
   const GivenKeys wanted = read_given(expected_text, "expected.toml");
   ASSERT_FALSE(wanted.empty());

@@ -77,8 +77,6 @@ TEST(Supported, WhatIsRefusedIsNamed) {
                "t.toml:2:38: `activation_checkpointing` has a value that is not built yet: only false is accepted now"},
            Case{"gradient.clip_norm = 1.0",
                 "t.toml:2:22: `gradient.clip_norm` has a value that is not built yet: leave it out"},
-           Case{"plugins = ['a.so']",
-                "t.toml:2:11: `plugins` has a value that is not built yet: only an empty list is accepted now"},
            Case{"version = 1",
                 "t.toml:2:11: `version` = 1 cannot be run: version 1 is read and printed, not run; set `version = 2` "
                 "(beside `dialect` and `config`, where another host's file is read) to convert it"},
