@@ -21,6 +21,6 @@ installed=$(find "$scratch" -name libfsdp2_plugin.so)
 [ -n "$installed" ] || fail "nothing was installed"
 check "$installed"
 if readelf -d "$installed" | grep -E 'RUNPATH|RPATH'; then fail "$installed could bring a LibTorch of its own"; fi
-for header in plugin.h plugin.hpp mpi.h optimizer.hpp launch_environment.hpp detail/library.hpp; do
+for header in plugin.h extension.h plugin.hpp mpi.h optimizer.hpp launch_environment.hpp detail/library.hpp; do
   [ -n "$(find "$scratch" -path "*/fsdp2/$header")" ] || fail "$header was not installed"
 done
