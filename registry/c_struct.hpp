@@ -21,6 +21,10 @@ T& require_argument(T* pointer, const char* name) {
 template <typename T>
 inline constexpr size_t kFirstSize = 0;
 
+/// No struct will be as large, and nothing lies at a lower address: a size and a pointer cannot be taken for each
+/// other.
+inline constexpr size_t kSizesEnd = 65536;
+
 /// A copy of the other side's struct in this library's size: fields that an older one does not have are zero, those
 /// that only a newer one has are left out.
 template <typename T>
@@ -31,6 +35,10 @@ T read_struct(const T* given, const char* name) {
     throw Error(ErrorCode::kInvalidArgument, std::string(name) + ".struct_size is " + std::to_string(size) +
                                                  ", expected at least " + std::to_string(kFirstSize<T>) +
                                                  ": set it to sizeof(" + name + ")");
+  }
+  if (size >= kSizesEnd) {
+    throw Error(ErrorCode::kInvalidArgument, std::string(name) + ".struct_size is " + std::to_string(size) +
+                                                 ", which is no size of it: set it to sizeof(" + name + ")");
   }
   T result{};
   std::memcpy(&result, given, std::min(size, sizeof(T)));

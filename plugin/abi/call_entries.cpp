@@ -33,14 +33,14 @@ fsdp2_status* engine_enter(fsdp2_engine* engine, const char* path, void* const* 
                            fsdp2_call** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
-    auto* sharded = dynamic_cast<ShardedTensors*>(&engine_of(engine));
+    const auto sharded = std::dynamic_pointer_cast<ShardedTensors>(engine_of(engine));
     const char* module = &require_argument(path, "path");
     if (sharded == nullptr) {
       throw Error(ErrorCode::kFailedPrecondition,
                   "engine_enter() is for engines of shard_tensors(); a scripted module enters its units by itself");
     }
     const c10::IValue inputs = tuple_of(tensors, count);
-    auto call = std::make_unique<fsdp2_call>();
+    auto call = std::make_shared<HeldCall>();
     call->unit = sharded->enter(module);
     if (call->unit) {
       // There is no graph that would tell which inputs the host's forward changes in place: any may be.
@@ -48,24 +48,24 @@ fsdp2_status* engine_enter(fsdp2_engine* engine, const char* path, void* const* 
       std::iota(written.begin(), written.end(), 0);
       put_back(call->unit->begin(inputs, written), tensors);
     }
-    *out = call.release();
+    *out = CallHandles::live().add(std::move(call));
   });
 }
 
 fsdp2_status* call_exit(fsdp2_call* call, void* const* tensors, size_t count) noexcept {
   return guard([&] {
-    fsdp2_call& entered = require_argument(call, "call");
-    if (entered.ended) throw Error(ErrorCode::kFailedPrecondition, "call_exit() a second time for one call");
+    const auto entered = CallHandles::live().require(call, "call");
+    if (entered->ended) throw Error(ErrorCode::kFailedPrecondition, "call_exit() a second time for one call");
     const c10::IValue outputs = tuple_of(tensors, count);
-    entered.ended = true;
-    if (!entered.unit) return;
-    put_back(entered.unit->end(outputs), tensors);
-    entered.unit.reset();
+    entered->ended = true;
+    if (!entered->unit) return;
+    put_back(entered->unit->end(outputs), tensors);
+    entered->unit.reset();
   });
 }
 
 void call_release(fsdp2_call* call) noexcept {
-  delete call;
+  CallHandles::live().remove(call);
 }
 
 }  // namespace fsdp2::entries

@@ -85,32 +85,36 @@ fsdp2_status* config_load(const fsdp2_config_args* given, fsdp2_config** out) no
   return guard([&] {
     require_argument(out, "out") = nullptr;
     const auto args = read_struct(given, "fsdp2_config_args");
-    auto config = std::make_unique<fsdp2_config>(fsdp2_config{load(args), {}});
+    auto config = std::make_shared<HeldConfig>(HeldConfig{load(args), {}});
     config->toml = to_toml(config->config.options);
     if (!config->config.warning.empty()) log_to_host(true, config->config.warning);
     for (const std::string& note : config->config.notes) log_to_host(false, note);
-    *out = config.release();
+    *out = ConfigHandles::live().add(std::move(config));
   });
 }
 
 const char* config_toml(const fsdp2_config* config) noexcept {
-  return config == nullptr ? "" : config->toml.c_str();
+  const auto held = ConfigHandles::live().find(config);
+  return held ? held->toml.c_str() : "";
 }
 
 const char* config_warning(const fsdp2_config* config) noexcept {
-  return config == nullptr ? "" : config->config.warning.c_str();
+  const auto held = ConfigHandles::live().find(config);
+  return held ? held->config.warning.c_str() : "";
 }
 
 size_t config_note_count(const fsdp2_config* config) noexcept {
-  return config == nullptr ? 0 : config->config.notes.size();
+  const auto held = ConfigHandles::live().find(config);
+  return held ? held->config.notes.size() : 0;
 }
 
 const char* config_note(const fsdp2_config* config, size_t index) noexcept {
-  return index < config_note_count(config) ? config->config.notes[index].c_str() : nullptr;
+  const auto held = ConfigHandles::live().find(config);
+  return held && index < held->config.notes.size() ? held->config.notes[index].c_str() : nullptr;
 }
 
 void config_release(fsdp2_config* config) noexcept {
-  delete config;
+  ConfigHandles::live().remove(config);
 }
 
 }  // namespace fsdp2::entries

@@ -31,9 +31,8 @@ fsdp2_statistics to_c(const Statistics& s) {
   return c;
 }
 
-ShardedModule& scripted(const fsdp2_engine* engine, const char* call) {
-  auto* module = dynamic_cast<ShardedModule*>(&engine_of(engine));
-  if (module != nullptr) return *module;
+std::shared_ptr<ShardedModule> scripted(const fsdp2_engine* engine, const char* call) {
+  if (auto module = std::dynamic_pointer_cast<ShardedModule>(engine_of(engine))) return module;
   throw Error(ErrorCode::kFailedPrecondition,
               std::string(call) + " is for scripted modules; copy tensors of a host between engine_gather() and " +
                   "engine_release_gathered()");
@@ -42,59 +41,61 @@ ShardedModule& scripted(const fsdp2_engine* engine, const char* call) {
 }  // namespace
 
 fsdp2_status* engine_detach(fsdp2_engine* engine) noexcept {
-  return guard([&] { engine_of(engine).detach(); });
+  return guard([&] { engine_of(engine)->detach(); });
 }
 
 void engine_release(fsdp2_engine* engine) noexcept {
-  delete engine;
+  EngineHandles::live().remove(engine);
 }
 
 fsdp2_status* engine_visit_parameters(const fsdp2_engine* engine, fsdp2_parameter_visitor visitor,
                                       void* user) noexcept {
   return guard([&] {
     if (visitor == nullptr) throw Error(ErrorCode::kInvalidArgument, "visitor is null");
-    for (const NamedTensor& parameter : engine_of(engine).parameters()) {
+    const auto visited = engine_of(engine);
+    for (const NamedTensor& parameter : visited->parameters()) {
       visitor(user, parameter.name.data(), parameter.name.size(), &parameter.tensor);
     }
   });
 }
 
 fsdp2_status* engine_statistics(const fsdp2_engine* engine, fsdp2_statistics* out) noexcept {
-  return guard([&] { write_struct(out, to_c(engine_of(engine).statistics()), "fsdp2_statistics"); });
+  return guard([&] { write_struct(out, to_c(engine_of(engine)->statistics()), "fsdp2_statistics"); });
 }
 
 fsdp2_status* engine_reset_statistics(fsdp2_engine* engine) noexcept {
-  return guard([&] { engine_of(engine).reset_statistics(); });
+  return guard([&] { engine_of(engine)->reset_statistics(); });
 }
 
 const char* engine_plan_text(const fsdp2_engine* engine) noexcept {
-  return engine == nullptr ? "" : engine->plan_text.c_str();
+  const auto held = EngineHandles::live().find(engine);
+  return held ? held->plan_text.c_str() : "";
 }
 
 fsdp2_status* engine_mark_written(fsdp2_engine* engine) noexcept {
-  return guard([&] { engine_of(engine).mark_written(); });
+  return guard([&] { engine_of(engine)->mark_written(); });
 }
 
 fsdp2_status* engine_gather(fsdp2_engine* engine) noexcept {
-  return guard([&] { engine_of(engine).begin_local_use(); });
+  return guard([&] { engine_of(engine)->begin_local_use(); });
 }
 
 fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) noexcept {
-  return guard([&] { engine_of(engine).end_local_use(write_back != 0); });
+  return guard([&] { engine_of(engine)->end_local_use(write_back != 0); });
 }
 
 fsdp2_status* engine_export_module(fsdp2_engine* engine, const char* source, const char* target) noexcept {
   return guard([&] {
     const char* from = &require_argument(source, "source");
     const char* to = &require_argument(target, "target");
-    scripted(engine, "engine_export_module()").export_to(from, to);
+    scripted(engine, "engine_export_module()")->export_to(from, to);
   });
 }
 
 fsdp2_status* engine_load_weights(fsdp2_engine* engine, const char* source) noexcept {
   return guard([&] {
     const char* from = &require_argument(source, "source");
-    scripted(engine, "engine_load_weights()").load_from(from);
+    scripted(engine, "engine_load_weights()")->load_from(from);
   });
 }
 

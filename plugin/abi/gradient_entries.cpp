@@ -11,53 +11,55 @@ namespace fsdp2::entries {
 fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm) noexcept {
   return guard([&] {
     double& out = require_argument(norm, "norm");
-    out = engine_of(engine).gradient_norm(p);
+    out = engine_of(engine)->gradient_norm(p);
   });
 }
 
 fsdp2_status* engine_clip_gradient_norm(fsdp2_engine* engine, double max_norm, double p, double* norm) noexcept {
   return guard([&] {
-    const double before = engine_of(engine).clip_gradient_norm(max_norm, p);
+    const double before = engine_of(engine)->clip_gradient_norm(max_norm, p);
     if (norm != nullptr) *norm = before;
   });
 }
 
 fsdp2_status* engine_clip_gradient_value(fsdp2_engine* engine, double limit) noexcept {
-  return guard([&] { engine_of(engine).clip_gradient_value(limit); });
+  return guard([&] { engine_of(engine)->clip_gradient_value(limit); });
 }
 
 fsdp2_status* engine_zero_gradients(fsdp2_engine* engine) noexcept {
-  return guard([&] { engine_of(engine).zero_gradients(); });
+  return guard([&] { engine_of(engine)->zero_gradients(); });
 }
 
 fsdp2_status* engine_set_gradient_sync(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept {
-  return guard([&] { engine_of(engine).set_gradient_sync(&require_argument(path, "path"), recurse != 0, on != 0); });
+  return guard([&] { engine_of(engine)->set_gradient_sync(&require_argument(path, "path"), recurse != 0, on != 0); });
 }
 
 fsdp2_status* engine_set_all_reduce(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept {
-  return guard([&] { engine_of(engine).set_all_reduce(&require_argument(path, "path"), recurse != 0, on != 0); });
+  return guard([&] { engine_of(engine)->set_all_reduce(&require_argument(path, "path"), recurse != 0, on != 0); });
 }
 
 fsdp2_status* engine_set_gradient_divisor(fsdp2_engine* engine, const char* path, int32_t recurse,
                                           double divisor) noexcept {
-  return guard([&] { engine_of(engine).set_gradient_divisor(&require_argument(path, "path"), recurse != 0, divisor); });
+  return guard(
+      [&] { engine_of(engine)->set_gradient_divisor(&require_argument(path, "path"), recurse != 0, divisor); });
 }
 
 fsdp2_status* engine_unscale_gradients(fsdp2_engine* engine, double scale, int32_t* found_inf) noexcept {
   return guard([&] {
     int32_t& out = require_argument(found_inf, "found_inf");
-    out = engine_of(engine).unscale_gradients(scale) ? 1 : 0;
+    out = engine_of(engine)->unscale_gradients(scale) ? 1 : 0;
   });
 }
 
 fsdp2_status* engine_check_step(fsdp2_engine* engine) noexcept {
-  return guard([&] { engine_of(engine).check_step(); });
+  return guard([&] { engine_of(engine)->check_step(); });
 }
 
 fsdp2_status* engine_visit_geometry(const fsdp2_engine* engine, fsdp2_geometry_visitor visitor, void* user) noexcept {
   return guard([&] {
     if (visitor == nullptr) throw Error(ErrorCode::kInvalidArgument, "visitor is null");
-    for (const ShardGeometry& part : engine_of(engine).geometry()) {
+    const auto visited = engine_of(engine);
+    for (const ShardGeometry& part : visited->geometry()) {
       fsdp2_shard_geometry c{};
       c.struct_size = sizeof(c);
       c.name = part.name.c_str();
@@ -79,7 +81,7 @@ fsdp2_status* engine_gather_tensor(fsdp2_engine* engine, const char* name, const
     const char* parameter = &require_argument(name, "name");
     const auto& part = require_argument(static_cast<const at::Tensor*>(shard), "shard");
     auto& full = require_argument(static_cast<at::Tensor*>(out), "out");
-    full = engine_of(engine).gather_tensor(parameter, part, rank);
+    full = engine_of(engine)->gather_tensor(parameter, part, rank);
   });
 }
 

@@ -1,10 +1,13 @@
 // Entries that make plans and engines.
+#include <c10/util/Type.h>
 #include <fsdp2/launch_environment.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "plugin/abi/arguments.hpp"
 #include "plugin/abi/callback_communicator.hpp"
@@ -24,26 +27,60 @@ namespace {
 
 using torch::jit::Module;
 
-char* copy_text(const std::string& text) {
-  char* copy = new char[text.size() + 1];
-  std::memcpy(copy, text.c_str(), text.size() + 1);
-  return copy;
+/// Texts that hosts hold, so that one is not freed twice. Never destroyed, as Handles.
+class Texts {
+ public:
+  static Texts& live() {
+    static auto& texts = *new Texts;
+    return texts;
+  }
+  char* add(const std::string& text) {
+    auto copy = std::make_unique<char[]>(text.size() + 1);
+    std::memcpy(copy.get(), text.c_str(), text.size() + 1);
+    char* const address = copy.get();
+    const std::scoped_lock lock(mutex_);
+    texts_.emplace(address, std::move(copy));
+    return address;
+  }
+  void remove(const char* text) noexcept {
+    const std::scoped_lock lock(mutex_);
+    texts_.erase(text);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const char*, std::unique_ptr<char[]>> texts_;
+};
+
+/// The c10d object that the host points to. The two classes are siblings, and read as the other one it would be foreign
+/// memory: so it is asked for its class first. Null where the host's pointer is.
+template <typename Class>
+c10::intrusive_ptr<Class> c10d_object(const void* pointer, const std::string& name, const char* wanted) {
+  const auto& object =
+      require_argument(static_cast<const c10::intrusive_ptr<torch::CustomClassHolder>*>(pointer), name.c_str());
+  if (!object) return {};
+  if (reinterpret_cast<uintptr_t>(object.get()) < kSizesEnd) {
+    throw Error(ErrorCode::kInvalidArgument, name + " is no c10d object; for a fsdp2_communicator, communicator_kind " +
+                                                 "is FSDP2_COMMUNICATOR_CALLBACKS");
+  }
+  auto* const given = dynamic_cast<Class*>(object.get());
+  if (given == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, name + " is no " + wanted + ", as communicator_kind says, but a " +
+                                                 c10::demangle(typeid(*object).name()));
+  }
+  return c10::intrusive_ptr<Class>::reclaim_copy(given);
 }
 
-/// The tag says what the pointer is: read as the other class it would be foreign memory. `field` names it in errors.
+/// The tag says what the pointer is. `field` names it in errors.
 std::shared_ptr<Communicator> given_communicator(fsdp2_communicator_kind kind, const void* given,
                                                  const std::string& field, c10::Device device, Timeout timeout,
                                                  int64_t world_rank) {
   switch (kind) {
-    case FSDP2_COMMUNICATOR_C10D_BACKEND: {
-      using Pointer = const c10::intrusive_ptr<c10d::Backend>;
-      return C10dCommunicator::from_backend(require_argument(static_cast<Pointer*>(given), field.c_str()), timeout);
-    }
-    case FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP: {
-      using Pointer = const c10::intrusive_ptr<c10d::ProcessGroup>;
-      return C10dCommunicator::from_process_group(require_argument(static_cast<Pointer*>(given), field.c_str()),
+    case FSDP2_COMMUNICATOR_C10D_BACKEND:
+      return C10dCommunicator::from_backend(c10d_object<c10d::Backend>(given, field, "c10d::Backend"), timeout);
+    case FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP:
+      return C10dCommunicator::from_process_group(c10d_object<c10d::ProcessGroup>(given, field, "c10d::ProcessGroup"),
                                                   device.type(), timeout);
-    }
     case FSDP2_COMMUNICATOR_CALLBACKS:
       return std::make_shared<CallbackCommunicator>(
           read_struct(static_cast<const fsdp2_communicator*>(given), "fsdp2_communicator"), timeout, world_rank);
@@ -97,7 +134,7 @@ std::optional<int64_t> ranks_of_this_node() {
 }
 
 /// Notes the plan in the handle, too.
-MakePlan plan_maker(const Config& config, fsdp2_engine& engine) {
+MakePlan plan_maker(const Config& config, HeldEngine& engine) {
   return [&](const ModuleTree& tree, int64_t world) {
     Plan plan = make_plan(tree, config, world, ranks_of_this_node());
     engine.plan_text = to_table(plan);
@@ -145,46 +182,47 @@ fsdp2_status* plan_text(const fsdp2_plan_args* given, char** out) noexcept {
     require_argument(out, "out") = nullptr;
     require_initialized("plan_text");
     const auto args = read_struct(given, "fsdp2_plan_args");
-    const auto& config = require_argument(args.config, "fsdp2_plan_args.config");
+    const auto config = ConfigHandles::live().require(args.config, "fsdp2_plan_args.config");
     const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_plan_args.module");
     if (args.world_size < 1) {
       throw Error(ErrorCode::kInvalidArgument,
                   "fsdp2_plan_args.world_size is " + std::to_string(args.world_size) + ", expected at least 1");
     }
     const auto node = args.ranks_per_node > 0 ? std::optional<int64_t>(args.ranks_per_node) : std::nullopt;
-    *out = copy_text(to_table(make_plan(tree_of(module), config.config, args.world_size, node)));
+    *out = Texts::live().add(to_table(make_plan(tree_of(module), config->config, args.world_size, node)));
   });
 }
 
 void text_release(char* text) noexcept {
-  delete[] text;
+  Texts::live().remove(text);
 }
 
 fsdp2_status* shard(const fsdp2_shard_args* given, fsdp2_engine** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
-    auto engine = std::make_unique<fsdp2_engine>();
+    auto engine = std::make_shared<HeldEngine>();
     const auto args = read_struct(given, "fsdp2_shard_args");
-    const auto& config = require_argument(args.config, "fsdp2_shard_args.config").config;
+    const auto held = ConfigHandles::live().require(args.config, "fsdp2_shard_args.config");
+    const Config& config = held->config;
     const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_shard_args.module");
     auto communicator = communicator_of(args, "fsdp2_shard_args", device_of(module), timeout_of(config));
     engine->engine = ShardedModule::shard(module, std::move(communicator), plan_maker(config, *engine), host_log());
-    *out = engine.release();
+    *out = EngineHandles::live().add(std::move(engine));
   });
 }
 
 fsdp2_status* shard_tensors(const fsdp2_shard_tensors_args* given, fsdp2_engine** out) noexcept {
   return guard([&] {
     require_argument(out, "out") = nullptr;
-    auto engine = std::make_unique<fsdp2_engine>();
+    auto engine = std::make_shared<HeldEngine>();
     const auto args = read_struct(given, "fsdp2_shard_tensors_args");
-    const auto& options = require_argument(args.config, "fsdp2_shard_tensors_args.config").config;
+    const auto options = ConfigHandles::live().require(args.config, "fsdp2_shard_tensors_args.config");
     const std::vector<NamedTensor> parameters = parameters_of(args);
-    const Config config = with_units(options, args);
+    const Config config = with_units(options->config, args);
     auto communicator = communicator_of(args, "fsdp2_shard_tensors_args", device_of(parameters), timeout_of(config));
     engine->engine =
         ShardedTensors::shard(parameters, std::move(communicator), plan_maker(config, *engine), host_log());
-    *out = engine.release();
+    *out = EngineHandles::live().add(std::move(engine));
   });
 }
 

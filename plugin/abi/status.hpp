@@ -6,16 +6,6 @@
 
 #include "registry/error.hpp"
 
-/// What a host holds as an opaque pointer; the texts it reads live as long.
-struct fsdp2_status {
-  fsdp2::ErrorCode code;
-  std::string message;
-  fsdp2::ErrorDetails details;
-  std::string line;  // the numbers as text
-  std::string column;
-  std::string rank;
-};
-
 namespace fsdp2 {
 
 /// Never null; release with status_release().

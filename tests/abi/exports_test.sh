@@ -24,3 +24,19 @@ if readelf -d "$installed" | grep -E 'RUNPATH|RPATH'; then fail "$installed coul
 for header in plugin.h extension.h plugin.hpp mpi.h optimizer.hpp launch_environment.hpp detail/library.hpp; do
   [ -n "$(find "$scratch" -path "*/fsdp2/$header")" ] || fail "$header was not installed"
 done
+
+# A host outside the tree, by find_package: in C, so that it needs no LibTorch of its own.
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir "$scratch/host"
+cat >"$scratch/host/CMakeLists.txt" <<CMAKE
+cmake_minimum_required(VERSION 3.25)
+project(host LANGUAGES C CXX)
+find_package(fsdp2_plugin 0.1 REQUIRED)
+add_executable(host "$here/c_host.c")
+target_link_libraries(host PRIVATE fsdp2::plugin_headers)
+file(WRITE "\${CMAKE_BINARY_DIR}/library" "\${fsdp2_plugin_LIBRARY_DIR}/libfsdp2_plugin.so")
+CMAKE
+cmake -S "$scratch/host" -B "$scratch/host/build" -DCMAKE_PREFIX_PATH="$scratch" >/dev/null
+cmake --build "$scratch/host/build" >/dev/null
+libtorch=$(readelf -d "$plugin" | sed -n 's/.*RUNPATH.*\[\(.*\)\]/\1/p')
+LD_LIBRARY_PATH=$libtorch "$scratch/host/build/host" "$(cat "$scratch/host/build/library")" return >/dev/null

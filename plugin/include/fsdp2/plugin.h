@@ -11,7 +11,8 @@
  *   No entry is null.
  * - Enums get new values: a code that a host does not know is a fault like the others. Fields called reserved are 0.
  * - A call returns null for success, else a status that the caller releases. No C++ exception leaves a call.
- * - Handles are opaque. Who receives one releases it with the call named beside it; releasing null does nothing.
+ * - Handles are opaque. Who receives one releases it with the call named beside it; releasing null does nothing. One
+ *   that was released, or is of another kind, gets FSDP2_INVALID_ARGUMENT, or what null gets where no status is returned.
  * - Strings are UTF-8. Those that come out live as long as the handle they came from, or as the library.
  * - LibTorch objects cross as borrowed pointers, valid during the call; the library takes references of its own.
  * - The library never prints, never exits, never aborts; it logs through the host's callback only.
@@ -116,8 +117,7 @@ typedef struct fsdp2_config_args {
   size_t override_count;
 } fsdp2_config_args;
 
-/* What the pointer in `fsdp2_shard_args.communicator` is. The two c10d classes are not related: the wrong tag would
- * read another class's memory. */
+/* What the pointer in `fsdp2_shard_args.communicator` is. */
 typedef int32_t fsdp2_communicator_kind;
 enum {
   FSDP2_COMMUNICATOR_ENVIRONMENT = 0,        /* null: made from what the launcher set, see launch_environment.hpp */
