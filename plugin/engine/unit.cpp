@@ -6,9 +6,17 @@
 #include <c10/core/InferenceMode.h>
 
 #include "plugin/engine/communicate.hpp"
+#include "plugin/engine/stream_capture.hpp"
 #include "registry/error.hpp"
 
 namespace fsdp2 {
+namespace {
+
+void refuse_capture_of(const std::vector<FlatBuffer>& buffers, const std::string& title) {
+  if (!buffers.empty()) refuse_stream_capture(buffers.front().shard().device(), title);
+}
+
+}  // namespace
 
 std::string Unit::title() const {
   return path_.empty() ? "the root unit" : "unit `" + path_ + "`";
@@ -62,6 +70,7 @@ void Unit::check_shards() const {
 }
 
 void Unit::communicate(Communicator& group, c10::function_ref<void()> collective) const {
+  refuse_capture_of(buffers_, title());
   try {
     fsdp2::communicate(group, title(), collective);
   } catch (const Error& e) {
@@ -157,6 +166,7 @@ void Unit::open() {
   if (runtime_->detached) {
     throw Error(ErrorCode::kFailedPrecondition, title() + " was detached", {.module = path_});
   }
+  refuse_capture_of(buffers_, title());
   runtime_->enter_call();
   try {
     runtime_->check_gradients();
