@@ -5,16 +5,38 @@
 namespace fsdp2 {
 namespace {
 
+int64_t whole_bytes(const Plan& plan, const PlannedBuffer& buffer) {
+  const int64_t whole = buffer.copied_out > 0 ? buffer.copied_out : buffer.part * plan.mesh.shard;
+  return whole * size_of(compute_dtype(buffer));
+}
+
 /// Bytes of a unit's gathered parts, where they are not the full parameters.
 int64_t copied_bytes(const Plan& plan, const PlannedUnit& unit) {
   int64_t bytes = 0;
   for (const PlannedBuffer& buffer : unit.buffers) {
-    if (buffer.copied_out > 0) bytes += buffer.part * plan.mesh.shard * size_of(buffer.dtype);
+    if (buffer.copied_out > 0) bytes += buffer.part * plan.mesh.shard * size_of(compute_dtype(buffer));
+  }
+  return bytes;
+}
+
+/// Bytes of the full parameters that are other memory than the shards.
+int64_t extra_bytes(const Plan& plan, const PlannedUnit& unit) {
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : unit.buffers) {
+    if (is_copied(plan, buffer)) bytes += whole_bytes(plan, buffer);
   }
   return bytes;
 }
 
 }  // namespace
+
+DType compute_dtype(const PlannedBuffer& buffer) {
+  return buffer.cast.value_or(buffer.dtype);
+}
+
+bool is_copied(const Plan& plan, const PlannedBuffer& buffer) {
+  return gathers(plan) || buffer.cast.has_value();
+}
 
 int64_t numel(const std::vector<int64_t>& shape) {
   int64_t count = 1;
@@ -32,10 +54,7 @@ bool reduces(const Plan& plan) {
 
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit) {
   int64_t bytes = 0;
-  for (const PlannedBuffer& buffer : unit.buffers) {
-    const int64_t whole = buffer.copied_out > 0 ? buffer.copied_out : buffer.part * plan.mesh.shard;
-    bytes += whole * size_of(buffer.dtype);
-  }
+  for (const PlannedBuffer& buffer : unit.buffers) bytes += whole_bytes(plan, buffer);
   return bytes;
 }
 
@@ -60,12 +79,11 @@ int64_t parameter_bytes(const Plan& plan) {
 }
 
 int64_t peak_unsharded_bytes(const Plan& plan) {
-  if (!gathers(plan)) return 0;
   int64_t kept = 0;
   std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
   for (size_t u = 0; u < plan.units.size(); ++u) {
     const PlannedUnit& unit = plan.units[u];
-    const int64_t own = unit.reshard_after_forward ? 0 : unsharded_bytes(plan, unit);
+    const int64_t own = unit.reshard_after_forward ? 0 : extra_bytes(plan, unit);
     kept += own;
     if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
   }
@@ -75,7 +93,7 @@ int64_t peak_unsharded_bytes(const Plan& plan) {
     // Of units that are kept, what lies inside comes after.
     if (!plan.units[u].reshard_after_forward) bytes -= kept_inside[u];
     for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
-      if (unit->reshard_after_forward) bytes += unsharded_bytes(plan, *unit);
+      if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
       if (!unit->parent) break;
     }
     peak = std::max(peak, bytes);

@@ -46,6 +46,7 @@ struct PlannedBuffer {
   int64_t filled = 0;      // elements that are parameters; part * mesh.shard - filled is padding
   int64_t copied_out = 0;  // elements of the full parameters' own memory; 0 where the gathered parts are that memory
   DType reduced = DType::kFloat32;  // what gradients are summed over ranks in
+  std::optional<DType> cast = {};   // what it is gathered and computed in; unset: the dtype in which it is stored
   bool operator==(const PlannedBuffer&) const = default;
 };
 
@@ -56,6 +57,8 @@ struct PlannedUnit {
   bool reshard_after_forward = true;
   std::vector<PlannedBuffer> buffers;
   std::vector<PlannedParameter> parameters;
+  std::optional<DType> inputs_cast = {};  // what floating inputs of a call are cast to
+  std::optional<DType> outputs_cast = {};
   bool operator==(const PlannedUnit&) const = default;
 };
 
@@ -78,10 +81,16 @@ bool gathers(const Plan& plan);
 /// Whether gradients are reduced over ranks.
 bool reduces(const Plan& plan);
 
+/// The dtype of the full parameters, of what gathers move, and of their gradients until these reach the shards.
+DType compute_dtype(const PlannedBuffer& buffer);
+
+/// Whether full parameters of the buffer are other memory than the shard.
+bool is_copied(const Plan& plan, const PlannedBuffer& buffer);
+
 /// Elements of a tensor of that shape.
 int64_t numel(const std::vector<int64_t>& shape);
 
-/// Bytes of one unit when it is whole (padding included).
+/// Bytes of one unit when it is whole, in its compute dtypes (padding included).
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit);
 
 /// Bytes of parameters that one rank holds at rest (padding included): of one unit, of all.
@@ -91,10 +100,10 @@ int64_t shard_bytes(const Plan& plan);
 /// Bytes of all parameters, each once, without padding.
 int64_t parameter_bytes(const Plan& plan);
 
-/// The most bytes that gathered parameters take at once, beside the shards, while training without prefetch: when a
+/// The most bytes that full parameters take at once, beside the shards, while training without prefetch: when a
 /// unit has been gathered and not yet been copied out, that unit and its gathered parts, the units that enclose it, and
-/// the units that do not reshard after forward (those inside it come later if it is one of them). 0 where nothing is
-/// gathered.
+/// the units that do not reshard after forward (those inside it come later if it is one of them). 0 where shards are
+/// the full parameters.
 int64_t peak_unsharded_bytes(const Plan& plan);
 
 /// The part of a parameter that one rank owns, in elements of the flattened parameter: [begin, end).

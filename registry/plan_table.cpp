@@ -32,9 +32,19 @@ std::string buffers_text(const PlannedUnit& unit) {
   for (const PlannedBuffer& buffer : unit.buffers) {
     if (!text.empty()) text += ", ";
     text += name_of(buffer.dtype);
+    if (buffer.cast) text += " as " + std::string(name_of(*buffer.cast));
     if (!buffer.trainable) text += " frozen";
   }
   return text.empty() ? "-" : text;
+}
+
+std::string casts_text(const PlannedUnit& unit) {
+  std::string text;
+  if (unit.inputs_cast) text += "inputs to " + std::string(name_of(*unit.inputs_cast));
+  if (unit.outputs_cast) {
+    text += (text.empty() ? "outputs to " : ", outputs to ") + std::string(name_of(*unit.outputs_cast));
+  }
+  return text;
 }
 
 Row row_of(const Plan& plan, const PlannedUnit& unit) {
@@ -46,7 +56,8 @@ Row row_of(const Plan& plan, const PlannedUnit& unit) {
           bytes_text(shard_bytes(unit)),
           std::to_string(padding_bytes(unit, plan.mesh.shard)),
           std::to_string(padding_bound(unit, plan.mesh.shard)),
-          unit.reshard_after_forward ? "yes" : "no"};
+          unit.reshard_after_forward ? "yes" : "no",
+          casts_text(unit)};
 }
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -75,8 +86,10 @@ std::string to_table(const Plan& plan) {
   std::string text = plan.strategy + ", layout " + plan.layout + ", " + std::to_string(world) +
                      (world == 1 ? " rank (" : " ranks (") + std::to_string(plan.mesh.replicate) + " x " +
                      std::to_string(plan.mesh.shard) + ")\n";
-  std::vector<Row> rows{
-      {"unit", "class", "parameters", "dtype", "whole", "a rank", "padding B", "at most B", "reshard"}};
+  const bool casts = std::any_of(plan.units.begin(), plan.units.end(),
+                                 [](const PlannedUnit& unit) { return unit.inputs_cast || unit.outputs_cast; });
+  std::vector<Row> rows{{"unit", "class", "parameters", "dtype", "whole", "a rank", "padding B", "at most B", "reshard",
+                         casts ? "casts" : ""}};
   int64_t padding = 0;
   for (const PlannedUnit& unit : plan.units) {
     rows.push_back(row_of(plan, unit));

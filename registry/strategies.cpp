@@ -48,9 +48,15 @@ PlannedUnit plan_unit(const ModuleTree& tree, const SelectedUnit& selected, Layo
   return unit;
 }
 
-/// What gradients of parameters of that type are summed in.
-DType reduced_dtype(DType dtype, const Fsdp2Options& options) {
-  return is_floating(dtype) ? options.mixed_precision.reduce.value_or(dtype) : dtype;
+/// What a unit computes in and what gradients are summed in, where that is not what its parameters are stored in.
+void set_precision(PlannedUnit& unit, const MixedPrecisionOptions& precision) {
+  for (PlannedBuffer& buffer : unit.buffers) {
+    const bool casts = is_floating(buffer.dtype);
+    if (casts && precision.param != buffer.dtype) buffer.cast = precision.param;
+    buffer.reduced = casts ? precision.reduce.value_or(compute_dtype(buffer)) : buffer.dtype;
+  }
+  if (precision.cast_forward_inputs) unit.inputs_cast = precision.param;
+  unit.outputs_cast = precision.output;
 }
 
 }  // namespace
@@ -69,7 +75,7 @@ Plan lay_out_units(std::string_view strategy, const ModuleTree& tree, std::span<
   plan.gradient_divisor = options.gradient.divide_factor;
   for (const SelectedUnit& unit : units) {
     plan.units.push_back(plan_unit(tree, unit, layout, mesh.shard));
-    for (PlannedBuffer& buffer : plan.units.back().buffers) buffer.reduced = reduced_dtype(buffer.dtype, options);
+    set_precision(plan.units.back(), options.mixed_precision);
   }
   return plan;
 }

@@ -25,6 +25,10 @@ at::ScalarType to_torch(DType dtype) {
   return kTypes[static_cast<size_t>(dtype)].second;
 }
 
+std::optional<at::ScalarType> to_torch(std::optional<DType> dtype) {
+  return dtype ? std::optional(to_torch(*dtype)) : std::nullopt;
+}
+
 std::optional<DType> from_torch(at::ScalarType type) {
   for (const auto& [ours, theirs] : kTypes) {
     if (theirs == type) return ours;

@@ -9,6 +9,7 @@
 namespace fsdp2 {
 
 at::ScalarType to_torch(DType dtype);
+std::optional<at::ScalarType> to_torch(std::optional<DType> dtype);
 
 /// Unset for types that cannot be parameters here (quantized, float8, ...).
 std::optional<DType> from_torch(at::ScalarType type);

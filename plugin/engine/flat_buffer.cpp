@@ -3,6 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <utility>
+
+#include "plugin/engine/dtype.hpp"
+
 namespace fsdp2 {
 namespace {
 
@@ -17,35 +21,51 @@ at::Tensor without_memory(at::TensorOptions options, int64_t numel) {
 
 }  // namespace
 
-/// Gathers into memory of its own and makes the whole of it.
-class FlatBuffer::CopyOut final : public Request {
+class FlatBuffer::Gather final : public Request {
  public:
-  CopyOut(const FlatBuffer& buffer, Communicator& communicator, MemoryPool& pool)
+  Gather(const FlatBuffer& buffer, at::Tensor whole, Communicator& communicator, MemoryPool& pool)
       : buffer_(buffer),
-        gathered_(pool.empty(buffer.gathered_numel(), buffer.whole_.options())),
-        gather_(communicator.all_gather(gathered_, buffer.shard_)) {}
+        whole_(std::move(whole)),
+        parts_(buffer.copies_out() ? pool.empty(buffer.gathered_numel(), whole_.options()) : whole_) {
+    at::Tensor own = buffer.shard_;
+    if (!buffer.gathers_ || own.scalar_type() != whole_.scalar_type()) {
+      const int64_t rank = buffer.gathers_ ? communicator.rank() : 0;
+      own = parts_.narrow(0, rank * own.numel(), own.numel()).copy_(own);
+    }
+    if (buffer.gathers_) gather_ = communicator.all_gather(parts_, own);
+  }
 
   void wait() override {
-    gather_->wait();
-    const at::Tensor parts = gathered_.view({buffer_.parts_, -1});
-    for (const Copy& copy : buffer_.copies_) {
-      const at::Tensor chunks = parts.narrow(1, copy.from.offset, copy.from.size);
-      buffer_.whole_.narrow(0, copy.offset, chunks.numel()).view(chunks.sizes()).copy_(chunks);
-    }
-    gathered_ = at::Tensor();
+    if (gather_) gather_->wait();
+    if (buffer_.copies_out()) copy_out();
+    parts_ = at::Tensor();
   }
 
  private:
+  void copy_out() const {
+    const at::Tensor parts = parts_.view({buffer_.parts_, -1});
+    for (const Copy& copy : buffer_.copies_) {
+      const at::Tensor chunks = parts.narrow(1, copy.from.offset, copy.from.size);
+      whole_.narrow(0, copy.offset, chunks.numel()).view(chunks.sizes()).copy_(chunks);
+    }
+  }
+
   const FlatBuffer& buffer_;
-  at::Tensor gathered_;
+  at::Tensor whole_;
+  at::Tensor parts_;                 // of all ranks, one after the other; the whole itself where nothing is copied out
   std::unique_ptr<Request> gather_;  // goes before the memory that it may still write into
 };
 
-FlatBuffer::FlatBuffer(at::TensorOptions options, const PlannedUnit& unit, size_t index, int64_t parts, bool gathers)
-    : parts_(parts), shard_(at::zeros({unit.buffers[index].part}, options)), gathers_(gathers), is_whole_(!gathers) {
-  const int64_t copied_out = unit.buffers[index].copied_out;
-  whole_ = gathers ? without_memory(options, copied_out > 0 ? copied_out : gathered_numel())
-                   : alias(shard_, 0, shard_.sizes());
+FlatBuffer::FlatBuffer(c10::Device device, const PlannedUnit& unit, size_t index, int64_t parts, bool gathers)
+    : parts_(parts), gathers_(gathers) {
+  const PlannedBuffer& planned = unit.buffers[index];
+  const auto options = at::TensorOptions().device(device);
+  shard_ = at::zeros({planned.part}, options.dtype(to_torch(planned.dtype)));
+  is_whole_ = !gathers && !planned.cast;
+  const int64_t copied_out = planned.copied_out;
+  whole_ = is_whole_ ? alias(shard_, 0, shard_.sizes())
+                     : without_memory(options.dtype(to_torch(compute_dtype(planned))),
+                                      copied_out > 0 ? copied_out : gathered_numel());
   if (copied_out == 0) return;
   for (const PlannedParameter& parameter : unit.parameters) {
     if (parameter.buffer == index) copies_.push_back({*parameter.chunk, parameter.offset});
@@ -63,13 +83,13 @@ void FlatBuffer::allocate(MemoryPool& pool) {
   is_whole_ = true;
 }
 
-std::unique_ptr<Request> FlatBuffer::start_gather(Communicator& communicator, MemoryPool& pool) {
-  if (copies_out()) return std::make_unique<CopyOut>(*this, communicator, pool);
-  return communicator.all_gather(whole_, shard_);
+std::unique_ptr<Request> FlatBuffer::start_gather(const at::Tensor& whole, Communicator& communicator,
+                                                  MemoryPool& pool) const {
+  return std::make_unique<Gather>(*this, whole, communicator, pool);
 }
 
 void FlatBuffer::free() {
-  if (!gathers_ || !is_whole_) return;
+  if (shard_is_whole() || !is_whole_) return;
   whole_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, whole_.device()));
   is_whole_ = false;
 }

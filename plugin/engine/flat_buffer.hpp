@@ -12,31 +12,37 @@
 namespace fsdp2 {
 
 /// Storage of the whole buffer is one object for ever; only the memory under it is freed and put back, so tensors that
-/// autograd saved stay valid. With one part the shard *is* the whole and nothing ever moves.
+/// autograd saved stay valid. With one part in the dtype of the whole the shard *is* the whole and nothing ever moves.
 class FlatBuffer {
  public:
-  /// Buffer `index` of a planned unit, cut into `parts`. `gathers` is false where the shard is the whole.
-  FlatBuffer(at::TensorOptions options, const PlannedUnit& unit, size_t index, int64_t parts, bool gathers);
+  /// Buffer `index` of a planned unit, cut into `parts`. `gathers` is false where each rank holds all of it.
+  FlatBuffer(c10::Device device, const PlannedUnit& unit, size_t index, int64_t parts, bool gathers);
 
-  /// [part], this rank's elements. Zero where nothing was written.
+  /// [part], this rank's elements, in the stored dtype. Zero where nothing was written.
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
-  /// The full parameters. Has memory only while is_whole().
+  /// The full parameters, in the compute dtype. Has memory only while is_whole().
   [[nodiscard]] const at::Tensor& whole() const { return whole_; }
   [[nodiscard]] bool is_whole() const { return is_whole_; }
   [[nodiscard]] bool gathers() const { return gathers_; }
+  [[nodiscard]] bool casts() const { return shard_.scalar_type() != whole_.scalar_type(); }
+  [[nodiscard]] bool shard_is_whole() const { return !gathers_ && !casts(); }
   /// Bytes of the whole.
   [[nodiscard]] int64_t bytes() const;
-  /// Elements and bytes of all ranks' parts, which is what collectives move.
+  /// Elements and bytes of all ranks' parts in the compute dtype, which is what collectives move.
   [[nodiscard]] int64_t gathered_numel() const { return shard_.numel() * parts_; }
-  [[nodiscard]] int64_t gathered_bytes() const { return static_cast<int64_t>(shard_.nbytes()) * parts_; }
+  [[nodiscard]] int64_t gathered_bytes() const {
+    return gathered_numel() * static_cast<int64_t>(whole_.element_size());
+  }
   /// Whether gathered parts are not the whole, but are copied out into it.
   [[nodiscard]] bool copies_out() const { return !copies_.empty(); }
 
   /// Puts memory under whole(), if there is none.
   void allocate(MemoryPool& pool);
-  /// Starts the all-gather of the shards; when it was waited for, they are in whole(), which must have memory. Parts
-  /// that are copied out lie in memory of the pool until then. Collective.
-  [[nodiscard]] std::unique_ptr<Request> start_gather(Communicator& communicator, MemoryPool& pool);
+  /// Starts the gather of the shards, cast to the dtype of `whole`; when it was waited for, they are in `whole`:
+  /// whole() with memory, or a tensor of its size. Parts that are copied out lie in memory of the pool until then.
+  /// Collective where gathers().
+  [[nodiscard]] std::unique_ptr<Request> start_gather(const at::Tensor& whole, Communicator& communicator,
+                                                      MemoryPool& pool) const;
   /// Frees the memory under whole(). Nothing to do where the shard is the whole.
   void free();
 
@@ -49,7 +55,7 @@ class FlatBuffer {
     PlannedChunk from;   // in every part
     int64_t offset = 0;  // of the chunks, one after the other, in the whole
   };
-  class CopyOut;
+  class Gather;
 
   int64_t parts_;
   std::vector<Copy> copies_;

@@ -1,5 +1,5 @@
 // The states of a unit: open, kept, sharded, and the gather between them. Cutting is in unit_shard.cpp, gradients in
-// unit_reduce.cpp.
+// unit_reduce.cpp, full parameters for the host in unit_local_use.cpp.
 #include "plugin/engine/unit.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -82,36 +82,57 @@ void Unit::communicate(Communicator& group, c10::function_ref<void()> collective
 }
 
 void Unit::gather() {
+  try {
+    std::vector<at::Tensor> wholes;
+    for (FlatBuffer& buffer : buffers_) {
+      if (!buffer.is_whole()) {
+        buffer.allocate(*runtime_->pool);
+        runtime_->count_unsharded(buffer.bytes());
+      }
+      wholes.push_back(buffer.whole());
+    }
+    gather_into(wholes);
+  } catch (...) {
+    reshard();  // half-filled memory must not pass for whole
+    throw;
+  }
+}
+
+void Unit::gather_into(const std::vector<at::Tensor>& wholes) {
   Runtime& r = *runtime_;
-  if (r.order_check.is_due()) r.order_check.before_gather(*r.shard_group, path_, buffers_.front().shard().device());
+  Communicator& group = r.gathers ? *r.shard_group : *r.communicator;
+  if (r.gathers && r.order_check.is_due()) r.order_check.before_gather(group, path_, wholes.front().device());
   std::vector<std::unique_ptr<Request>> requests;
   int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
   try {
-    communicate(*r.shard_group, [&] {
-      for (FlatBuffer& buffer : buffers_) {
-        if (!buffer.is_whole()) {
-          buffer.allocate(*r.pool);
-          r.count_unsharded(buffer.bytes());
-        }
+    communicate(group, [&] {
+      for (size_t b = 0; b < buffers_.size(); ++b) {
+        const FlatBuffer& buffer = buffers_[b];
+        if (is_shard(wholes[b])) continue;
+        const int64_t bytes = buffer.gathered_numel() * static_cast<int64_t>(wholes[b].element_size());
         if (buffer.copies_out()) {
-          copied_bytes += buffer.gathered_bytes();
-          r.count_unsharded(buffer.gathered_bytes());
+          copied_bytes += bytes;
+          r.count_unsharded(bytes);
         }
-        requests.push_back(buffer.start_gather(*r.shard_group, *r.pool));
+        requests.push_back(buffer.start_gather(wholes[b], group, *r.pool));
+        if (!buffer.gathers()) continue;
         ++r.statistics.all_gathers;
-        r.statistics.all_gather_bytes += buffer.gathered_bytes();
+        r.statistics.all_gather_bytes += bytes;
       }
       for (auto& request : requests) request->wait();
     });
   } catch (...) {
-    // Half-filled memory must not pass for whole; those that began may still write into it.
-    if (!requests.empty()) r.pool->abandon();
+    if (!requests.empty()) r.pool->abandon();  // those that began may still write
     requests.clear();
     r.count_unsharded(-copied_bytes);
-    reshard();
     throw;
   }
   r.count_unsharded(-copied_bytes);
+}
+
+bool Unit::is_shard(const at::Tensor& tensor) const {
+  return std::any_of(buffers_.begin(), buffers_.end(),
+                     [&](const FlatBuffer& b) { return tensor.storage().is_alias_of(b.shard().storage()); });
 }
 
 void Unit::unshard(bool for_forward) {
@@ -123,9 +144,11 @@ void Unit::unshard(bool for_forward) {
 }
 
 void Unit::gather_if_needed(bool for_forward) {
-  const bool stale = runtime_->gathers && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
+  const bool copies =
+      std::any_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return !b.shard_is_whole(); });
+  const bool stale = copies && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
   if (stale) ++runtime_->statistics.stale_gathers;
-  if (runtime_->gathers && (!is_whole() || stale)) {
+  if (!is_whole() || stale) {
     gather();
     note_gather();
   }
@@ -136,7 +159,7 @@ void Unit::gather_if_needed(bool for_forward) {
 
 void Unit::reshard() {
   for (FlatBuffer& buffer : buffers_) {
-    if (!buffer.gathers() || !buffer.is_whole()) continue;
+    if (buffer.shard_is_whole() || !buffer.is_whole()) continue;
     buffer.free();
     runtime_->count_unsharded(-buffer.bytes());
   }
@@ -181,9 +204,8 @@ void Unit::open() {
 }
 
 const UnitParameter* Unit::changed_by_the_call() const {
-  if (!runtime_->gathers) return nullptr;
-  const auto found = std::find_if(parameters_.begin(), parameters_.end(), [](const UnitParameter& p) {
-    return p.computed_with()._version() != p.version_at_open;
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const UnitParameter& p) {
+    return !buffers_[p.buffer].shard_is_whole() && p.computed_with()._version() != p.version_at_open;
   });
   return found == parameters_.end() ? nullptr : &*found;
 }
@@ -295,64 +317,6 @@ void Unit::finish_backward() {
 void Unit::abandon_backward() {
   close_backward_calls();
   for (UnitParameter& p : parameters_) p.unsharded.mutable_grad() = at::Tensor();
-}
-
-void Unit::begin_local_use() {
-  c10::InferenceMode normal(false);
-  at::NoGradGuard no_grad;
-  unshard(/*for_forward=*/true);
-  for (UnitParameter& p : parameters_) {
-    p.unsharded.set_requires_grad(false);
-    for (const Slot& slot : p.slots) slot.put(p.unsharded);
-    if (p.host.defined()) p.host.show_for_local_use(p.unsharded);
-  }
-}
-
-void Unit::take_local_writes() {
-  const at::NoGradGuard no_grad;
-  for (UnitParameter& p : parameters_) {
-    const at::Tensor shown = p.host.defined() ? p.host.tensor() : p.slots.front().tensor();
-    const at::Tensor whole = whole_of(p);
-    if (shown.storage().is_alias_of(whole.storage())) continue;  // written where it lies
-    if (shown.sizes() != whole.sizes() || shown.scalar_type() != whole.scalar_type()) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "parameter `" + p.name +
-                      "` was replaced by a tensor of another shape or dtype while it was gathered; " +
-                      "write into the gathered tensor (copy_), or release without writing back",
-                  {.module = path_, .parameter = p.name, .rank = runtime_->communicator->rank()});
-    }
-    whole.copy_(shown.detach());
-  }
-}
-
-void Unit::end_local_use(bool write_back) {
-  c10::InferenceMode normal(false);
-  at::NoGradGuard no_grad;
-  fill_slots_with_shards();
-  for (UnitParameter& p : parameters_) {
-    // A host may have given it other memory (set_data, torch::load).
-    const at::Tensor whole = whole_of(p);
-    if (!p.unsharded.storage().is_alias_of(whole.storage())) p.unsharded.set_data(whole);
-    if (!write_back || !runtime_->gathers) continue;
-    p.shard.view(-1).copy_(whole.view(-1).slice(0, p.shard_begin, p.shard_begin + p.shard.numel()));
-  }
-  reshard();
-}
-
-void Unit::detach() {
-  c10::InferenceMode normal(false);
-  at::NoGradGuard no_grad;
-  gather_if_needed(/*for_forward=*/true);  // from our own shards, whatever the host has made of the slots
-  for (UnitParameter& p : parameters_) {
-    // A storage of its own for each: a saved file must not carry the whole buffer once a parameter.
-    const at::Tensor plain = p.unsharded.detach().clone().set_requires_grad(p.shard.requires_grad());
-    for (const Slot& slot : p.slots) slot.put(plain);
-    if (p.host.defined()) p.host.give_back(plain);
-  }
-  reshard();
-  drop_hooks();
-  parameters_.clear();
-  buffers_.clear();
 }
 
 void Unit::drop_slots() {

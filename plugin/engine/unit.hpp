@@ -26,7 +26,8 @@ struct UnitParameter {
   at::Tensor shard;              // the leaf that the optimizer steps; what the slots hold at rest
   int64_t shard_offset = 0;      // elements from the start of the shard's buffer
   int64_t shard_begin = 0;       // elements of the parameter that lie before this rank's
-  at::Tensor unsharded;          // the leaf that the unit computes with; has memory only while the unit is whole
+  at::Tensor unsharded;          // the leaf that the unit computes with, in the compute dtype; has memory only while
+                                 // the unit is whole
   std::vector<Slot> slots;       // of a scripted module, or
   HostTensor host;               // the host's own tensor, then that is `shard`
   at::Tensor pending;            // full gradient of passes that were not reduced, in the dtype of reductions
@@ -80,6 +81,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Attributes that methods of the unit write: tensors may leave through them, as through its outputs.
   [[nodiscard]] const std::vector<Slot>& written_attributes() const { return written_attributes_; }
   void set_written_attributes(std::vector<Slot> slots) { written_attributes_ = std::move(slots); }
+  /// What floating inputs and outputs of a call are cast to, if to anything.
+  [[nodiscard]] std::optional<at::ScalarType> inputs_cast() const { return inputs_cast_; }
+  [[nodiscard]] std::optional<at::ScalarType> outputs_cast() const { return outputs_cast_; }
   /// Whether `tensor` lies in memory that is freed when the unit reshards.
   [[nodiscard]] bool owns_memory_of(const at::Tensor& tensor) const;
 
@@ -115,7 +119,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   /// Kept memory counts as stale from now on.
   void mark_written() { marked_written_ = true; }
-  /// Full tensors, without gradients, into the slots until end_local_use(). Collective.
+  /// Full tensors, without gradients and in the stored dtype, into the slots until end_local_use(). Collective.
   void begin_local_use();
   /// Before a write-back: what the host has put in the place of full tensors, into their memory. Throws Error
   /// (kFailedPrecondition), naming the parameter, where it does not fit. Local.
@@ -128,7 +132,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void drop_slots();
 
  private:
-  [[nodiscard]] at::Tensor whole_of(const UnitParameter& parameter) const;
   void unshard(bool for_forward);
   void gather_if_needed(bool for_forward);
   void reshard();
@@ -136,6 +139,11 @@ class Unit : public std::enable_shared_from_this<Unit> {
   [[nodiscard]] bool was_written() const;
   [[nodiscard]] const UnitParameter* changed_by_the_call() const;
   void gather();
+  void gather_into(const std::vector<at::Tensor>& wholes);
+  void gather_stored();
+  void drop_stored();
+  [[nodiscard]] bool is_shard(const at::Tensor& tensor) const;
+  [[nodiscard]] at::Tensor stored_whole_of(const UnitParameter& parameter) const;
   [[nodiscard]] bool has_gradients() const;
   [[nodiscard]] bool may_have_been_stepped() const;
   void note_gather();
@@ -159,12 +167,15 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::shared_ptr<Runtime> runtime_;
   std::string path_;
   bool reshard_after_forward_;
+  std::optional<at::ScalarType> inputs_cast_;
+  std::optional<at::ScalarType> outputs_cast_;
   std::vector<FlatBuffer> buffers_;
   std::vector<c10::ScalarType> reduced_dtypes_;  // one a buffer, as the next
   std::vector<at::Tensor> partial_sums_;         // over the shard group, while the all-reduce waits
   std::vector<UnitParameter> parameters_;
   std::vector<std::string> held_elsewhere_;
   std::vector<Slot> written_attributes_;
+  std::vector<at::Tensor> stored_wholes_;  // one a buffer: full parameters in the stored dtype, for local use
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
   std::optional<double> gradient_divisor_;
   bool gradient_sync_ = true;

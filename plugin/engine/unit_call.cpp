@@ -38,6 +38,10 @@ struct PreBackwardHook : autograd::FunctionPreHook {
   }
 };
 
+bool contains(std::span<const int64_t> positions, size_t i) {
+  return std::find(positions.begin(), positions.end(), static_cast<int64_t>(i)) != positions.end();
+}
+
 }  // namespace
 
 UnitCall::UnitCall(std::shared_ptr<Unit> unit) : unit_(std::move(unit)) {
@@ -50,12 +54,42 @@ UnitCall::~UnitCall() {
 }
 
 c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written) {
-  const auto is_written = [&](size_t i) { return std::find(written.begin(), written.end(), i) != written.end(); };
   const auto& given = inputs.toTupleRef().elements();
   for (size_t i = 0; i < given.size(); ++i) {
-    if (!given[i].isTensor() && (is_written(i) || given[i].isObject())) shared_.push_back(given[i]);
+    if (!given[i].isTensor() && (contains(written, i) || given[i].isObject())) shared_.push_back(given[i]);
   }
-  if (!at::GradMode::is_enabled()) return inputs;
+  if (unit_->inputs_cast()) {
+    std::vector<c10::IValue> elements;
+    for (size_t i = 0; i < given.size(); ++i) elements.push_back(cast_input(given[i], contains(written, i)));
+    inputs = c10::ivalue::Tuple::create(std::move(elements));
+  }
+  return at::GradMode::is_enabled() ? thread_inputs(std::move(inputs), written) : inputs;
+}
+
+// Inside autograd: the gradient comes back in the caller's dtype.
+c10::IValue UnitCall::cast_input(const c10::IValue& input, bool written) {
+  const at::ScalarType dtype = *unit_->inputs_cast();
+  const auto cast = [&](const at::Tensor& t) -> at::Tensor {
+    if (!t.is_floating_point() || t.scalar_type() == dtype) return t;
+    // A tensor that is given twice stays one tensor.
+    const auto known = std::find_if(casts_.begin(), casts_.end(), [&](const auto& c) { return c.given.is_same(t); });
+    if (known != casts_.end()) {
+      known->written |= written;
+      return known->cast;
+    }
+    const at::Tensor copy = t.to(dtype);
+    casts_.push_back({t, copy, written, copy._version()});
+    return copy;
+  };
+  if (input.isObject()) return input;
+  // The call must find the caller's own list or dict where it writes to it; release() puts the caller's tensors back.
+  if (written && !input.isTensor()) replace_tensors_inside(input, cast);
+  return replace_tensors(input, cast);
+}
+
+c10::IValue UnitCall::thread_inputs(c10::IValue inputs, std::span<const int64_t> written) {
+  const auto is_written = [&](size_t i) { return contains(written, i); };
+  const auto& given = inputs.toTupleRef().elements();
   recorded_ = std::make_shared<RecordedCall>(RecordedCall{unit_});
   auto node = std::make_shared<PostBackwardNode>();
   node->call = recorded_;
@@ -107,6 +141,11 @@ void UnitCall::hand_back_written_inputs() {
     if (!input.written || input.threaded.grad_fn().get() == input_node_) continue;
     autograd::impl::set_gradient_edge(input.given, autograd::impl::gradient_edge(input.threaded));
   }
+  for (const CastInput& input : casts_) {
+    // Into a leaf that needs a gradient autograd would refuse to write, so nobody can count on it.
+    const bool may_be_read = input.written && !(input.given.is_leaf() && input.given.requires_grad());
+    if (may_be_read && input.cast._version() != input.version) at::Tensor(input.given).copy_(input.cast);
+  }
 }
 
 // Nobody outside may hold what is about to be freed, nor the tensors that stand for the inputs.
@@ -117,9 +156,16 @@ void UnitCall::release(c10::IValue& outputs) {
     }
     return unit_->owns_memory_of(t) ? t.clone() : t;
   };
+  const auto given_again = [&](const at::Tensor& t) -> at::Tensor {
+    const at::Tensor own = released(t);
+    for (const CastInput& input : casts_) {
+      if (input.cast.is_same(own)) return input.given;
+    }
+    return own;
+  };
   replace_tensors_inside(outputs, released);
   outputs = replace_tensors(outputs, released);
-  for (const c10::IValue& value : shared_) replace_tensors_inside(value, released);
+  for (const c10::IValue& value : shared_) replace_tensors_inside(value, given_again);
   for (const Slot& slot : unit_->written_attributes()) {
     replace_tensors_inside(slot.value(), released);  // first: a list stays the same object
     slot.object->setSlot(slot.index, replace_tensors(slot.value(), released));
@@ -162,7 +208,9 @@ c10::IValue UnitCall::end(c10::IValue outputs) {
   if (recorded_) hook_pre_backward(outputs);
   open_ = false;
   unit_->close();
-  return outputs;
+  const auto dtype = unit_->outputs_cast();
+  if (!dtype) return outputs;
+  return replace_tensors(outputs, [&](const at::Tensor& t) { return t.is_floating_point() ? t.to(*dtype) : t; });
 }
 
 }  // namespace fsdp2

@@ -27,6 +27,8 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
     : runtime_(std::move(runtime)),
       path_(plan.path),
       reshard_after_forward_(plan.reshard_after_forward),
+      inputs_cast_(to_torch(plan.inputs_cast)),
+      outputs_cast_(to_torch(plan.outputs_cast)),
       gradient_divisor_(runtime_->gradient_divisor),
       is_root_(!plan.parent) {
   c10::InferenceMode normal(false);
@@ -34,8 +36,7 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
   if (!plan.parameters.empty()) {
     const c10::Device device = homes.front().tensor().device();
     for (size_t b = 0; b < plan.buffers.size(); ++b) {
-      buffers_.emplace_back(at::TensorOptions().dtype(to_torch(plan.buffers[b].dtype)).device(device), plan, b,
-                            runtime_->mesh.shard, runtime_->gathers);
+      buffers_.emplace_back(device, plan, b, runtime_->mesh.shard, runtime_->gathers);
       reduced_dtypes_.push_back(to_torch(plan.buffers[b].reduced));
       meter.add(static_cast<int64_t>(buffers_.back().shard().nbytes()));
     }
@@ -50,11 +51,6 @@ Unit::~Unit() {
 
 void Unit::drop_hooks() {
   for (const UnitParameter& p : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded, nullptr);
-}
-
-/// Another tensor over the memory of the whole parameter.
-at::Tensor Unit::whole_of(const UnitParameter& parameter) const {
-  return FlatBuffer::alias(buffers_[parameter.buffer].whole(), parameter.offset, parameter.shape);
 }
 
 void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, ParameterHome home, WrapMeter& meter) {
@@ -76,7 +72,7 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, Paramet
   if (range.end > range.begin) {
     p.shard.view(-1).copy_(original.detach().view(-1).slice(0, range.begin, range.end));
   }
-  p.unsharded = whole_of(p).set_requires_grad(trainable);
+  p.unsharded = FlatBuffer::alias(buffer.whole(), p.offset, p.shape).set_requires_grad(trainable);
   torch::autograd::impl::set_post_acc_grad_hooks(p.unsharded,
                                                  std::make_unique<AccumulatedHook>(this, parameters_.size()));
   const auto bytes = static_cast<int64_t>(original.nbytes());

@@ -10,6 +10,7 @@ import escapes
 import language_model
 import odd
 import other_holders
+import precision
 import pretrained_kinds
 import pretrained_package
 import small_nets
@@ -38,6 +39,7 @@ def main():
     calls.export(save)
     escapes.export(save)
     other_holders.export(save)
+    precision.export(save)
     pretrained_kinds.export(save)
     pretrained_package.export(out)
     with open(os.path.join(out, "complete"), "w") as stamp:

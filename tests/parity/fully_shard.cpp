@@ -88,7 +88,10 @@ void same_as_fully_shard(RankContext& context, const std::string& file, const st
   for (int64_t step = 0; step < reference["data"]["steps"].get<int64_t>(); ++step) {
     SCOPED_TRACE("step " + std::to_string(step));
     optimizer.zero_grad();
-    const at::Tensor loss = next_token_loss(module, step, context.rank());
+    const at::Tensor ids = token_ids(step, context.rank(), 2, 17, kVocabulary);
+    const at::Tensor logits = module.forward({ids.slice(1, 0, 16)}).toTensor().to(at::kFloat);
+    const at::Tensor loss =
+        at::cross_entropy_loss(logits.reshape({-1, kVocabulary}), ids.slice(1, 1, 17).reshape({-1}));
     EXPECT_NEAR(loss.item<double>(),
                 reference["losses"][static_cast<size_t>(step)][static_cast<size_t>(context.rank())], 2e-5);
     loss.backward();
@@ -114,9 +117,11 @@ void same_as_fully_shard(RankContext& context, const std::string& file, const st
   }
 }
 
-void add(const std::string& name, const std::string& file, const std::string& model, const Sharding& sharding) {
-  add_case(__FILE__, __LINE__, "FullyShard", name,
-           [=](RankContext& context) { same_as_fully_shard(context, file, model, sharding); }, {2, 4});
+void add(const std::string& name, const std::string& file, const std::string& model, const Sharding& sharding,
+         std::vector<int64_t> worlds = {2, 4}) {
+  add_case(
+      __FILE__, __LINE__, "FullyShard", name,
+      [=](RankContext& context) { same_as_fully_shard(context, file, model, sharding); }, std::move(worlds));
 }
 
 const bool added = [] {
@@ -130,6 +135,11 @@ const bool added = [] {
     per_parameter.layout = Layout::kPerParameter;
     add(model + "_per_parameter", model, model, per_parameter);
   }
+  Sharding low = by_layer({"lm", "Block"});
+  low.precision.param = DType::kBFloat16;
+  add("Behaviour_G1_bfloat16", "lm", "lm_bfloat16", low, {2});
+  low.layout = Layout::kPerParameter;
+  add("Behaviour_G1_bfloat16_per_parameter", "lm", "lm_bfloat16", low, {2});
   return true;
 }();
 

@@ -1,4 +1,5 @@
-"""PyTorch's own fully_shard on the language models of the tests; writes what it gives to tests/references.
+"""PyTorch's own fully_shard on the language models of the tests, with and without mixed precision; writes what it gives
+to tests/references.
 
     python tests/parity/reference.py [OUT_FOLDER]
 
@@ -13,7 +14,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,6 +29,7 @@ LENGTH = 17
 RATE = 0.05
 MOMENTUM = 0.9
 SAMPLES = 12
+POLICIES = {"": MixedPrecisionPolicy(), "bfloat16": MixedPrecisionPolicy(param_dtype=torch.bfloat16)}
 
 
 def summary(tensor):
@@ -66,14 +68,18 @@ class Counter:
         dist.all_gather_into_tensor, dist.reduce_scatter_tensor = counting_gather, counting_reduce
 
 
-def work(rank, world, tied, folder):
+def name_of(tied, policy):
+    return "_".join(["lm"] + ["tied"] * tied + [policy] * (policy != ""))
+
+
+def work(rank, world, tied, policy, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), world), rank=rank, world_size=world)
     counter = Counter()
     model = spread_parameters(LanguageModel(tied))
     for block in model.layers:
-        fully_shard(block)
-    fully_shard(model)
+        fully_shard(block, mp_policy=POLICIES[policy])
+    fully_shard(model, mp_policy=POLICIES[policy])
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     shards = {}
     for name, parameter in model.named_parameters():
@@ -85,7 +91,7 @@ def work(rank, world, tied, folder):
     for step in range(STEPS):
         ids = token_ids(step, rank, BATCH, LENGTH, VOCABULARY)
         optimizer.zero_grad()
-        logits = model(ids[:, :-1])
+        logits = model(ids[:, :-1]).float()
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
         loss.backward()
         if step == 0:
@@ -99,7 +105,7 @@ def work(rank, world, tied, folder):
     if rank == 0:
         result = {
             "torch": torch.__version__,
-            "model": "lm_tied" if tied else "lm",
+            "model": name_of(tied, policy),
             "world": world,
             "optimizer": {"kind": "sgd", "rate": RATE, "momentum": MOMENTUM},
             "data": {"steps": STEPS, "batch": BATCH, "length": LENGTH, "vocabulary": VOCABULARY},
@@ -118,26 +124,27 @@ def work(rank, world, tied, folder):
 def main():
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "references")
     os.makedirs(out, exist_ok=True)
-    for world in (2, 4):
-        for tied in (False, True):
-            with tempfile.TemporaryDirectory() as folder:
-                mp.spawn(work, (world, tied, folder), nprocs=world)
-                with open(os.path.join(folder, "result.json")) as file:
-                    result = json.load(file)
-            path = os.path.join(out, f"fully_shard_{result['model']}_{world}.json")
-            lists = {key: result.pop(key) for key in ("shards", "losses", "gradients", "parameters")}
-            with open(path, "w") as file:
-                # One line an entry, so that a difference shows where it is.
-                lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
-                for key, value in lists.items():
-                    if isinstance(value, list):
-                        inner = ",\n".join("    " + json.dumps(entry) for entry in value)
-                        lines.append(f"  {json.dumps(key)}: [\n{inner}\n  ]")
-                    else:
-                        inner = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
-                        lines.append(f"  {json.dumps(key)}: {{\n{inner}\n  }}")
-                file.write("{\n" + ",\n".join(lines) + "\n}\n")
-            print(path, result["torch"], lists["losses"][0], lists["losses"][-1])
+    runs = [(world, tied, "") for world in (2, 4) for tied in (False, True)]
+    runs += [(2, False, policy) for policy in POLICIES if policy]
+    for world, tied, policy in runs:
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(work, (world, tied, policy, folder), nprocs=world)
+            with open(os.path.join(folder, "result.json")) as file:
+                result = json.load(file)
+        path = os.path.join(out, f"fully_shard_{result['model']}_{world}.json")
+        lists = {key: result.pop(key) for key in ("shards", "losses", "gradients", "parameters")}
+        with open(path, "w") as file:
+            # One line an entry, so that a difference shows where it is.
+            lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
+            for key, value in lists.items():
+                if isinstance(value, list):
+                    inner = ",\n".join("    " + json.dumps(entry) for entry in value)
+                    lines.append(f"  {json.dumps(key)}: [\n{inner}\n  ]")
+                else:
+                    inner = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+                    lines.append(f"  {json.dumps(key)}: {{\n{inner}\n  }}")
+            file.write("{\n" + ",\n".join(lines) + "\n}\n")
+        print(path, result["torch"], lists["losses"][0], lists["losses"][-1])
 
 
 if __name__ == "__main__":

@@ -404,11 +404,13 @@ TEST_F(AccelerateFile, Version2DoesNotBecomeVersion1) {
 }
 
 TEST_F(AccelerateFile, WhatIsNotBuiltIsRefusedWhereItWasWritten) {
-  const Config config = load("distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config: {version: 2}\n", "");
-  EXPECT_EQ(text_of([&] { make_plan(test::small_model().tree(), config, 2); }),
-            folder_ +
-                "fsdp2_accelerate.yaml:2:18: `mixed_precision.param` (from `mixed_precision`) has a value that is not "
-                "built yet: leave it out: parameters are computed in the type they have");
+  const Config config =
+      load("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n", "");
+  EXPECT_EQ(
+      text_of([&] { make_plan(test::small_model().tree(), config, 2); }),
+      folder_ +
+          "fsdp2_accelerate.yaml:4:24: `offload.params` (from `fsdp_config.fsdp_offload_params`) has a value that "
+          "is not built yet: only false is accepted now");
 }
 
 TEST_F(AccelerateFile, DialectAndFileMustExist) {

@@ -79,6 +79,22 @@ TEST(Plan, NothingIsGatheredWhereEachRankHoldsAll) {
   EXPECT_GT(peak_unsharded_bytes(plan), 0);
 }
 
+/// Gathers move the compute dtype, shards and files the stored one.
+TEST(Plan, BytesOfACast) {
+  Plan plan = nested(true);
+  plan.units[1].buffers[0].cast = DType::kBFloat16;  // `a`
+  plan.units[2].buffers[0].cast = DType::kFloat32;   // the root, stored in bfloat16
+  EXPECT_EQ(compute_dtype(plan.units[0].buffers[0]), DType::kFloat32);
+  EXPECT_EQ(compute_dtype(plan.units[1].buffers[0]), DType::kBFloat16);
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[1]), 64);
+  EXPECT_EQ(unsharded_bytes(plan, plan.units[2]), 512);
+  EXPECT_EQ(shard_bytes(plan), (64 + 128 + 256) / 4);
+  EXPECT_EQ(peak_unsharded_bytes(plan), 64 + 64 + 512);
+  // Where each rank holds all, what is cast is a copy beside it.
+  plan.mesh = {4, 1};
+  EXPECT_EQ(peak_unsharded_bytes(plan), 16 + 128);
+}
+
 TEST(Plan, ShardRanges) {
   PlannedUnit unit;
   unit.buffers = {{DType::kFloat32, true, 8, 18}};
@@ -114,6 +130,21 @@ TEST(Plan, Table) {
       "(root)  Model           1  bfloat16 frozen  256 B    64 B          0        320  no\n"
       "parameters 444 B, a rank holds 112 B (padding over all ranks 4 B) and gathers at most 448 B beside it at once\n"
       "note: a remark\n");
+}
+
+TEST(Plan, TableSaysWhatIsCast) {
+  Plan plan = nested(true);
+  plan.units[1].buffers[0].cast = DType::kBFloat16;
+  plan.units[1].inputs_cast = DType::kBFloat16;
+  plan.units[1].outputs_cast = DType::kFloat32;
+  plan.units[2].outputs_cast = DType::kFloat16;
+  const std::string table = to_table(plan);
+  EXPECT_NE(table.find("reshard  casts\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("float32 as bfloat16   64 B    32 B          0        320  yes      inputs to bfloat16, "
+                       "outputs to float32\n"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("yes      outputs to float16\n"), std::string::npos) << table;
 }
 
 }  // namespace

@@ -87,6 +87,24 @@ TEST(Strategies, TrueReshardsTheRootToo) {
   EXPECT_EQ(reshards(plan_of(two_units(), "fsdp2.full_shard", {1, 2}, options)), (std::vector<bool>{true, true}));
 }
 
+TEST(Strategies, MixedPrecisionCastsFloatingParametersOfAnotherDtype) {
+  Fsdp2Options options;
+  options.mixed_precision = {DType::kBFloat16, std::nullopt, DType::kFloat32, true};
+  Model model = two_units();
+  model.builder.parameter(0, "counts", {4}, DType::kInt64, false);
+  model.units[1].parameters.push_back(2);
+  const Plan plan = plan_of(model, "fsdp2.full_shard", {1, 2}, options);
+  EXPECT_EQ(plan.units[0].buffers[0].cast, DType::kBFloat16);
+  EXPECT_EQ(plan.units[1].buffers[0].cast, std::nullopt) << "stored in it";
+  EXPECT_EQ(plan.units[1].buffers[1].cast, std::nullopt) << "integers";
+  for (const PlannedUnit& unit : plan.units) {
+    EXPECT_EQ(unit.inputs_cast, DType::kBFloat16);
+    EXPECT_EQ(unit.outputs_cast, DType::kFloat32);
+  }
+  options.mixed_precision.cast_forward_inputs = false;
+  EXPECT_EQ(plan_of(two_units(), "fsdp2.no_shard", {1, 2}, options).units[0].inputs_cast, std::nullopt);
+}
+
 TEST(Strategies, PerParameterCutsEachInItsRows) {
   Fsdp2Options options;
   options.layout = Layout::kPerParameter;
