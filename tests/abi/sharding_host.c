@@ -53,6 +53,17 @@ static void visit_geometry(void* user, const fsdp2_shard_geometry* geometry) {
   *(int64_t*)user += elements;
 }
 
+/* Fields of later versions lie there. */
+static void refuse_reserved(const fsdp2_api* api, const fsdp2_shard_args* args, int32_t* field, const char* text) {
+  fsdp2_engine* engine = NULL;
+  *field = 1;
+  fsdp2_status* status = api->shard(args, &engine);
+  check(engine == NULL && api->status_code(status) == FSDP2_INVALID_ARGUMENT, text);
+  check(strcmp(api->status_message(status), text) == 0, api->status_message(status));
+  api->status_release(status);
+  *field = 0;
+}
+
 static fsdp2_config* load(const fsdp2_api* api, const char* strategy_library) {
   char text[4096];
   snprintf(text, sizeof(text),
@@ -108,6 +119,8 @@ static void shard(const fsdp2_api* api, const fsdp2_config* config, void* module
   args.module = module;
   args.communicator_kind = FSDP2_COMMUNICATOR_CALLBACKS;
   args.communicator = &transport;
+  refuse_reserved(api, &args, &args.reserved, "fsdp2_shard_args.reserved is not 0");
+  refuse_reserved(api, &args, &transport.reserved, "fsdp2_communicator.reserved is not 0");
   fsdp2_engine* engine = NULL;
   take(api, api->shard(&args, &engine), "shard");
   if (engine == NULL) return;
