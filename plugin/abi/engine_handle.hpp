@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "plugin/abi/handles.hpp"
 #include "plugin/abi/handshake.hpp"
@@ -24,6 +25,11 @@ struct HeldCall {
   bool ended = false;
 };
 using CallHandles = Handles<fsdp2_call, HeldCall>;
+
+struct HeldUnshard {
+  std::vector<std::weak_ptr<Unit>> units;
+};
+using UnshardHandles = Handles<fsdp2_unshard, HeldUnshard>;
 
 /// Throws Error (kInvalidArgument) unless it is one that lives.
 inline std::shared_ptr<Engine> engine_of(const fsdp2_engine* handle) {

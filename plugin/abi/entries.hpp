@@ -41,6 +41,16 @@ fsdp2_status* engine_release_gathered(fsdp2_engine* engine, int32_t write_back) 
 fsdp2_status* engine_export_module(fsdp2_engine* engine, const char* source, const char* target) noexcept;
 fsdp2_status* engine_load_weights(fsdp2_engine* engine, const char* source) noexcept;
 
+// unit_entries.cpp
+fsdp2_status* engine_unshard(fsdp2_engine* engine, const char* path, int32_t recurse, fsdp2_unshard** out) noexcept;
+fsdp2_status* unshard_wait(fsdp2_unshard* unshard) noexcept;
+void unshard_release(fsdp2_unshard* unshard) noexcept;
+fsdp2_status* engine_reshard(fsdp2_engine* engine, const char* path, int32_t recurse) noexcept;
+fsdp2_status* engine_set_reshard_after_forward(fsdp2_engine* engine, const char* path, int32_t recurse,
+                                               int32_t reshard) noexcept;
+fsdp2_status* engine_set_reshard_after_backward(fsdp2_engine* engine, const char* path, int32_t recurse,
+                                                int32_t reshard) noexcept;
+
 // gradient_entries.cpp
 fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm) noexcept;
 fsdp2_status* engine_clip_gradient_norm(fsdp2_engine* engine, double max_norm, double p, double* norm) noexcept;

@@ -70,6 +70,12 @@ constexpr fsdp2_api kApi = {
     .engine_set_gradient_sync = &entries::engine_set_gradient_sync,
     .engine_set_all_reduce = &entries::engine_set_all_reduce,
     .engine_set_gradient_divisor = &entries::engine_set_gradient_divisor,
+    .engine_unshard = &entries::engine_unshard,
+    .unshard_wait = &entries::unshard_wait,
+    .unshard_release = &entries::unshard_release,
+    .engine_reshard = &entries::engine_reshard,
+    .engine_set_reshard_after_forward = &entries::engine_set_reshard_after_forward,
+    .engine_set_reshard_after_backward = &entries::engine_set_reshard_after_backward,
 };
 
 }  // namespace

@@ -81,12 +81,16 @@ bool Engine::is_detached() const {
   return runtime_->detached;
 }
 
-void Engine::require_rest(const char* call) const {
+void Engine::require_attached(const char* call) const {
   if (runtime_->detached) throw Error(ErrorCode::kFailedPrecondition, "the engine was detached before");
   if (runtime_->in_local_use) {
     throw Error(ErrorCode::kFailedPrecondition,
                 std::string(call) + " while the parameters are gathered for local use; release them first");
   }
+}
+
+void Engine::require_rest(const char* call) const {
+  require_attached(call);
   for (const auto& unit : units_) {
     if (unit->is_open()) {
       throw Error(ErrorCode::kFailedPrecondition,
@@ -318,6 +322,33 @@ void Engine::reset_statistics() {
 
 void Engine::mark_written() {
   for (const auto& unit : units_) unit->mark_written();
+}
+
+std::vector<std::weak_ptr<Unit>> Engine::start_unshard(const std::string& path, bool recurse) {
+  require_attached("unshard()");
+  std::vector<std::weak_ptr<Unit>> started;
+  for (Unit* unit : units_at(path, recurse)) {
+    unit->start_unshard();
+    started.push_back(unit->weak_from_this());
+  }
+  return started;
+}
+
+void Engine::reshard(const std::string& path, bool recurse) {
+  require_attached("reshard()");
+  const std::vector<Unit*> units = units_at(path, recurse);
+  for (const Unit* unit : units) unit->require_not_in_use("reshard()");
+  for (Unit* unit : units) unit->reshard();
+}
+
+void Engine::set_reshard_after_forward(const std::string& path, bool recurse, bool reshard) {
+  for (Unit* unit : units_at(path, recurse)) unit->set_reshard_after_forward(reshard);
+  for (size_t u = 0; u < units_.size(); ++u) plan_.units[u].reshard_after_forward = units_[u]->reshards_after_forward();
+  runtime_->statistics.planned_peak_bytes = peak_unsharded_bytes(plan_);
+}
+
+void Engine::set_reshard_after_backward(const std::string& path, bool recurse, bool reshard) {
+  for (Unit* unit : units_at(path, recurse)) unit->set_reshard_after_backward(reshard);
 }
 
 }  // namespace fsdp2

@@ -87,6 +87,16 @@ class Engine {
   /// Kept units gather again at their next use.
   void mark_written();
 
+  /// Starts the gather of the units, named as above, that are not kept and fresh; it ends in their finish_unshard(), or
+  /// by itself where a forward needs it. Returns them. Memory only: slots show shards, as between all calls. Not in
+  /// local use. Collective.
+  std::vector<std::weak_ptr<Unit>> start_unshard(const std::string& path, bool recurse);
+  /// Frees what is kept. kFailedPrecondition inside a forward or backward of one of the units: then none is. Local.
+  void reshard(const std::string& path, bool recurse);
+  /// From the next forward, or backward, on. The same on all ranks. Local.
+  void set_reshard_after_forward(const std::string& path, bool recurse, bool reshard);
+  void set_reshard_after_backward(const std::string& path, bool recurse, bool reshard);
+
  protected:
   /// What autograd graphs keep alive forgets the module.
   void drop_slots();
@@ -98,6 +108,7 @@ class Engine {
 
  private:
   [[nodiscard]] std::vector<Unit*> units_at(const std::string& path, bool recurse) const;
+  void require_attached(const char* call) const;
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
   /// The transport where ranks hold different parts of a gradient, else null.
   [[nodiscard]] Communicator* across() const;

@@ -81,7 +81,8 @@ void Unit::communicate(Communicator& group, c10::function_ref<void()> collective
   }
 }
 
-void Unit::gather() {
+void Unit::start_gather() {
+  note_gather();  // what is written from now on may not be in it
   try {
     std::vector<at::Tensor> wholes;
     for (FlatBuffer& buffer : buffers_) {
@@ -91,19 +92,30 @@ void Unit::gather() {
       }
       wholes.push_back(buffer.whole());
     }
-    gather_into(wholes);
+    in_flight_ = start_gather_into(wholes);
   } catch (...) {
     reshard();  // half-filled memory must not pass for whole
     throw;
   }
 }
 
-void Unit::gather_into(const std::vector<at::Tensor>& wholes) {
+void Unit::finish_unshard() {
+  if (!in_flight_) return;
+  GatherInFlight gather = std::move(*in_flight_);
+  in_flight_.reset();
+  try {
+    finish(std::move(gather));
+  } catch (...) {
+    reshard();
+    throw;
+  }
+}
+
+GatherInFlight Unit::start_gather_into(const std::vector<at::Tensor>& wholes) {
   Runtime& r = *runtime_;
   Communicator& group = r.gathers ? *r.shard_group : *r.communicator;
   if (r.gathers && r.order_check.is_due()) r.order_check.before_gather(group, path_, wholes.front().device());
-  std::vector<std::unique_ptr<Request>> requests;
-  int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
+  GatherInFlight gather;
   try {
     communicate(group, [&] {
       for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -111,23 +123,41 @@ void Unit::gather_into(const std::vector<at::Tensor>& wholes) {
         if (is_shard(wholes[b])) continue;
         const int64_t bytes = buffer.gathered_numel() * static_cast<int64_t>(wholes[b].element_size());
         if (buffer.copies_out()) {
-          copied_bytes += bytes;
+          gather.copied_bytes += bytes;
           r.count_unsharded(bytes);
         }
-        requests.push_back(buffer.start_gather(wholes[b], group, *r.pool));
+        gather.requests.push_back(buffer.start_gather(wholes[b], group, *r.pool));
         if (!buffer.gathers()) continue;
         ++r.statistics.all_gathers;
         r.statistics.all_gather_bytes += bytes;
       }
-      for (auto& request : requests) request->wait();
     });
   } catch (...) {
-    if (!requests.empty()) r.pool->abandon();  // those that began may still write
-    requests.clear();
-    r.count_unsharded(-copied_bytes);
+    give_up(std::move(gather));
     throw;
   }
-  r.count_unsharded(-copied_bytes);
+  return gather;
+}
+
+void Unit::finish(GatherInFlight gather) {
+  const c10::InferenceMode normal(false);
+  const at::NoGradGuard no_grad;
+  try {
+    communicate(runtime_->gathers ? *runtime_->shard_group : *runtime_->communicator, [&] {
+      for (auto& request : gather.requests) request->wait();
+    });
+  } catch (...) {
+    give_up(std::move(gather));
+    throw;
+  }
+  runtime_->count_unsharded(-gather.copied_bytes);
+}
+
+/// Those that began may still write.
+void Unit::give_up(GatherInFlight gather) {
+  if (!gather.requests.empty()) runtime_->pool->abandon();
+  gather.requests.clear();
+  runtime_->count_unsharded(-gather.copied_bytes);
 }
 
 bool Unit::is_shard(const at::Tensor& tensor) const {
@@ -143,21 +173,40 @@ void Unit::unshard(bool for_forward) {
   gather_if_needed(for_forward);
 }
 
+void Unit::start_unshard() {
+  if (open_ || in_flight_) return;
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  check_shards();
+  start_gather_if_needed(/*for_forward=*/true);
+}
+
+void Unit::require_not_in_use(const char* call) const {
+  if (!open_ && open_backwards_ == 0) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              std::string(call) + " of " + title() + " inside its own " + (open_ ? "forward" : "backward"),
+              {.module = path_, .rank = runtime_->communicator->rank()});
+}
+
 void Unit::gather_if_needed(bool for_forward) {
-  const bool copies =
-      std::any_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return !b.shard_is_whole(); });
-  const bool stale = copies && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
-  if (stale) ++runtime_->statistics.stale_gathers;
-  if (!is_whole() || stale) {
-    gather();
-    note_gather();
-  }
+  finish_unshard();
+  start_gather_if_needed(for_forward);
+  finish_unshard();
   for (UnitParameter& p : parameters_) {
     if (p.unsharded.requires_grad() != p.shard.requires_grad()) p.unsharded.set_requires_grad(p.shard.requires_grad());
   }
 }
 
+void Unit::start_gather_if_needed(bool for_forward) {
+  const bool copies =
+      std::any_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return !b.shard_is_whole(); });
+  const bool stale = copies && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
+  if (stale) ++runtime_->statistics.stale_gathers;
+  if (!is_whole() || stale) start_gather();
+}
+
 void Unit::reshard() {
+  finish_unshard();
   for (FlatBuffer& buffer : buffers_) {
     if (buffer.shard_is_whole() || !buffer.is_whole()) continue;
     buffer.free();
@@ -271,7 +320,7 @@ void Unit::post_backward(RecordedCall& call) {
   if (--open_backwards_ > 0 || is_open()) return;
   calls_in_backward_.clear();
   show_shards_to_host();
-  reshard();
+  reshard_after_backward();
   reduce_gradients();
 }
 
@@ -284,7 +333,11 @@ void Unit::close_backward_calls() {
   for (UnitParameter& p : parameters_) p.accumulated = false;
   if (is_open()) return;
   show_shards_to_host();
-  reshard();
+  reshard_after_backward();
+}
+
+void Unit::reshard_after_backward() {
+  if (reshard_after_backward_) reshard();
 }
 
 void Unit::gradient_accumulated(size_t parameter) {

@@ -57,6 +57,12 @@ struct RecordedCall {
   bool in_backward = false;     // its pre-backward ran, its post-backward not yet
 };
 
+/// A gather between its start and its end.
+struct GatherInFlight {
+  std::vector<std::unique_ptr<Request>> requests;
+  int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
+};
+
 /// States: *sharded* (slots hold shards, no memory for the whole), *open* (inside a call: slots hold the full tensors),
 /// *kept* (between calls of a unit that does not reshard, and during backward: memory, but slots hold shards).
 class Unit : public std::enable_shared_from_this<Unit> {
@@ -117,6 +123,18 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Drops gradients, and what waits to become one.
   void zero_gradients();
 
+  /// Starts a gather, as for a forward; nothing to do where the unit is kept and fresh. Collective.
+  void start_unshard();
+  /// Waits for it; nothing to do where none is in flight. Whoever needs the memory does this by itself.
+  void finish_unshard();
+  /// Throws Error (kFailedPrecondition) inside a call and in backward.
+  void require_not_in_use(const char* call) const;
+  /// Frees the memory of the whole, if there is any. Local, but for the end of a gather in flight.
+  void reshard();
+  [[nodiscard]] bool reshards_after_forward() const { return reshard_after_forward_; }
+  void set_reshard_after_forward(bool reshard) { reshard_after_forward_ = reshard; }
+  void set_reshard_after_backward(bool reshard) { reshard_after_backward_ = reshard; }
+
   /// Kept memory counts as stale from now on.
   void mark_written() { marked_written_ = true; }
   /// Full tensors, without gradients and in the stored dtype, into the slots until end_local_use(). Collective.
@@ -134,12 +152,15 @@ class Unit : public std::enable_shared_from_this<Unit> {
  private:
   void unshard(bool for_forward);
   void gather_if_needed(bool for_forward);
-  void reshard();
+  void start_gather_if_needed(bool for_forward);
+  void reshard_after_backward();
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool was_written() const;
   [[nodiscard]] const UnitParameter* changed_by_the_call() const;
-  void gather();
-  void gather_into(const std::vector<at::Tensor>& wholes);
+  void start_gather();
+  [[nodiscard]] GatherInFlight start_gather_into(const std::vector<at::Tensor>& wholes);
+  void finish(GatherInFlight gather);
+  void give_up(GatherInFlight gather);
   void gather_stored();
   void drop_stored();
   [[nodiscard]] bool is_shard(const at::Tensor& tensor) const;
@@ -167,6 +188,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::shared_ptr<Runtime> runtime_;
   std::string path_;
   bool reshard_after_forward_;
+  bool reshard_after_backward_ = true;
   std::optional<at::ScalarType> inputs_cast_;
   std::optional<at::ScalarType> outputs_cast_;
   std::vector<FlatBuffer> buffers_;
@@ -175,6 +197,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<UnitParameter> parameters_;
   std::vector<std::string> held_elsewhere_;
   std::vector<Slot> written_attributes_;
+  std::optional<GatherInFlight> in_flight_;
   std::vector<at::Tensor> stored_wholes_;  // one a buffer: full parameters in the stored dtype, for local use
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
   std::optional<double> gradient_divisor_;

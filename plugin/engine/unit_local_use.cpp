@@ -23,7 +23,8 @@ void Unit::gather_stored() {
     const at::Tensor& shard = buffer.shard();
     wholes.push_back(buffer.gathers() ? runtime_->pool->empty(buffer.whole().numel(), shard.options()) : shard);
   }
-  gather_into(wholes);
+  finish_unshard();
+  finish(start_gather_into(wholes));
   for (const at::Tensor& whole : wholes) {
     if (!is_shard(whole)) runtime_->count_unsharded(static_cast<int64_t>(whole.nbytes()));
   }

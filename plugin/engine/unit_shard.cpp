@@ -46,6 +46,7 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
 }
 
 Unit::~Unit() {
+  if (in_flight_) give_up(std::move(*in_flight_));
   drop_hooks();
 }
 

@@ -112,6 +112,10 @@ class WrongArguments : public ::testing::Test {
         entry("set_gradient_sync", a.engine_set_gradient_sync, kOk, "", 1, 1),
         entry("set_all_reduce", a.engine_set_all_reduce, kOk, "", 1, 1),
         entry("set_gradient_divisor", a.engine_set_gradient_divisor, kOk, "", 1, 0.0),
+        entry("unshard", a.engine_unshard, kMoment, "", 1, nullptr),
+        entry("reshard", a.engine_reshard, kMoment, "", 1),
+        entry("set_reshard_after_forward", a.engine_set_reshard_after_forward, kOk, "", 1, 1),
+        entry("set_reshard_after_backward", a.engine_set_reshard_after_backward, kOk, "", 1, 1),
         entry("unscale_gradients", a.engine_unscale_gradients, kMoment, 1.0, &found_),
         entry("check_step", a.engine_check_step, kMoment),
         entry("visit_geometry", a.engine_visit_geometry, kOk, &WrongArguments::ignore_geometry, nullptr),
@@ -133,6 +137,7 @@ class WrongArguments : public ::testing::Test {
     add(a.dialect_count, a.dialect_name, a.dialect_help);                                        // Indices
     add(a.config_toml, a.config_warning, a.config_note_count, a.config_note, a.config_release);  // ReleasedHandles
     add(a.text_release, a.engine_release, a.engine_plan_text, a.call_exit, a.call_release);      // ReleasedHandles
+    add(a.unshard_wait, a.unshard_release);                                                      // ReleasedHandles
     return entries;
   }
 
@@ -287,6 +292,10 @@ TEST_F(WrongArguments, Nulls) {
   EXPECT_EQ(text_of(api_.engine_load_weights(engine, nullptr)), "1 source is null");
   EXPECT_EQ(text_of(api_.engine_enter(engine, nullptr, tensors_, 1, &call_)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_set_gradient_sync(engine, nullptr, 1, 1)), "1 path is null");
+  EXPECT_EQ(text_of(api_.engine_unshard(engine, nullptr, 1, nullptr)), "1 path is null");
+  EXPECT_EQ(text_of(api_.engine_reshard(engine, nullptr, 1)), "1 path is null");
+  EXPECT_EQ(text_of(api_.engine_set_reshard_after_forward(engine, nullptr, 1, 1)), "1 path is null");
+  EXPECT_EQ(text_of(api_.engine_set_reshard_after_backward(engine, nullptr, 1, 1)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_set_all_reduce(engine, nullptr, 1, 1)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_set_gradient_divisor(engine, nullptr, 1, 0)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_enter(engine, "", nullptr, 1, &call_)), "1 tensors is null");

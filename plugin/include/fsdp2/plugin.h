@@ -87,9 +87,10 @@ typedef struct fsdp2_status fsdp2_status; /* release: status_release */
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
 
-typedef struct fsdp2_config fsdp2_config; /* immutable options; release: config_release */
-typedef struct fsdp2_engine fsdp2_engine; /* a sharded module; release: engine_release */
-typedef struct fsdp2_call fsdp2_call;     /* a unit between enter and exit; release: call_release */
+typedef struct fsdp2_config fsdp2_config;   /* immutable options; release: config_release */
+typedef struct fsdp2_engine fsdp2_engine;   /* a sharded module; release: engine_release */
+typedef struct fsdp2_call fsdp2_call;       /* a unit between enter and exit; release: call_release */
+typedef struct fsdp2_unshard fsdp2_unshard; /* gathers in flight; release: unshard_release */
 
 /* ---- argument structs -------------------------------------------------------------------------------------------- */
 
@@ -302,7 +303,7 @@ typedef struct fsdp2_api {
   /* Fills as many fields as out->struct_size covers. [trainer] */
   fsdp2_status* (*engine_statistics)(const fsdp2_engine* engine, fsdp2_statistics* out);
   fsdp2_status* (*engine_reset_statistics)(fsdp2_engine* engine);
-  /* The plan in force, as plan_text has it; lives as long as the engine. [any] */
+  /* The plan that shard() made, as plan_text has it; lives as long as the engine. [any] */
   const char* (*engine_plan_text)(const fsdp2_engine* engine);
   /* Says that shards were written in a way that version counters do not see (through `.data`, or by another library):
    * units that are kept whole gather again at their next use. [trainer] */
@@ -389,6 +390,25 @@ typedef struct fsdp2_api {
   fsdp2_status* (*engine_set_all_reduce)(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on);
   /* Sums over ranks are divided by `divisor`, at least 0; 0: by the number of ranks. [trainer] */
   fsdp2_status* (*engine_set_gradient_divisor)(fsdp2_engine* engine, const char* path, int32_t recurse, double divisor);
+
+  /* ---- units by hand, named as above ---- */
+
+  /* Gathers units that are not whole, or not as the shards are now, in the dtype in which they compute. Only memory:
+   * the module's slots go on showing shards, and the next forward finds its unit whole. With `out` the gathers are only
+   * started; unshard_wait ends them, or the forward that needs them; a null `out` waits. [trainer, collective] */
+  fsdp2_status* (*engine_unshard)(fsdp2_engine* engine, const char* path, int32_t recurse, fsdp2_unshard** out);
+  /* Any number of times; nothing to do after engine_release. [trainer] */
+  fsdp2_status* (*unshard_wait)(fsdp2_unshard* unshard);
+  void (*unshard_release)(fsdp2_unshard* unshard);
+  /* Frees units that are kept whole. FSDP2_FAILED_PRECONDITION inside a forward or a backward of one of them. [trainer]
+   */
+  fsdp2_status* (*engine_reshard)(fsdp2_engine* engine, const char* path, int32_t recurse);
+  /* Whether units are freed after forward (else kept until backward), in place of `reshard_after_forward`; and after
+   * backward (else kept until the next forward has used them; by default they are freed). [trainer] */
+  fsdp2_status* (*engine_set_reshard_after_forward)(fsdp2_engine* engine, const char* path, int32_t recurse,
+                                                    int32_t reshard);
+  fsdp2_status* (*engine_set_reshard_after_backward)(fsdp2_engine* engine, const char* path, int32_t recurse,
+                                                     int32_t reshard);
 } fsdp2_api;
 
 /* ---- the two exports ----------------------------------------------------------------------------------------------

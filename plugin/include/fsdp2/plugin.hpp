@@ -132,6 +132,21 @@ class Call {
   std::unique_ptr<fsdp2_call, void (*)(fsdp2_call*)> call_;
 };
 
+/// Gathers that Engine::start_unshard() started. Dropping it leaves them to the forwards that need them.
+class UnshardInFlight {
+ public:
+  /// [trainer]
+  void wait() { library_->check(library_->api->unshard_wait(unshard_.get())); }
+
+ private:
+  friend class Engine;
+  UnshardInFlight(std::shared_ptr<detail::Library> library, fsdp2_unshard* unshard)
+      : library_(std::move(library)), unshard_(unshard, library_->api->unshard_release) {}
+
+  std::shared_ptr<detail::Library> library_;
+  std::unique_ptr<fsdp2_unshard, void (*)(fsdp2_unshard*)> unshard_;
+};
+
 class Engine;
 
 /// Full parameters in a sharded module, until this is destroyed (Engine::gather). Must not outlive its engine.
@@ -295,6 +310,32 @@ class Engine {
   /// Scripted modules only: takes parameters and buffers from a TorchScript file of the same model, each rank its own
   /// parts; optimizer state and gradients stay. Nothing is changed where a rank has a fault. [trainer, collective]
   void load_weights(const std::string& source) { check(api().engine_load_weights(engine_.get(), source.c_str())); }
+
+  // ---- units by hand: by the path of a unit ("" = the root), with `recurse` also those inside that module ----
+
+  /// Gathers units that are not whole and fresh; the next forward finds them so. Only memory: slots show shards.
+  /// [trainer, collective]
+  void unshard(const std::string& path = "", bool recurse = false) {
+    check(api().engine_unshard(engine_.get(), path.c_str(), recurse ? 1 : 0, nullptr));
+  }
+  /// Starts the same; wait() ends it, or the forward that needs it. [trainer, collective]
+  [[nodiscard]] UnshardInFlight start_unshard(const std::string& path = "", bool recurse = false) {
+    fsdp2_unshard* unshard = nullptr;
+    check(api().engine_unshard(engine_.get(), path.c_str(), recurse ? 1 : 0, &unshard));
+    return UnshardInFlight(engine_.get_deleter().library, unshard);
+  }
+  /// Frees units that are kept whole; an error inside their forward or backward. [trainer]
+  void reshard(const std::string& path = "", bool recurse = false) {
+    check(api().engine_reshard(engine_.get(), path.c_str(), recurse ? 1 : 0));
+  }
+  /// Whether units are freed after forward, in place of `reshard_after_forward`. [trainer]
+  void set_reshard_after_forward(bool reshard, const std::string& path = "", bool recurse = true) {
+    check(api().engine_set_reshard_after_forward(engine_.get(), path.c_str(), recurse ? 1 : 0, reshard ? 1 : 0));
+  }
+  /// Whether units are freed after backward (the default), or kept until the next forward has used them. [trainer]
+  void set_reshard_after_backward(bool reshard, const std::string& path = "", bool recurse = true) {
+    check(api().engine_set_reshard_after_backward(engine_.get(), path.c_str(), recurse ? 1 : 0, reshard ? 1 : 0));
+  }
 
   /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
   /// tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through. Calls
