@@ -258,9 +258,9 @@ constexpr std::array kSpecs{
     KeySpec{"offload.pin_memory", kBool, [](Options& o, const Value& v) { return take_bool(o.offload.pin_memory, v); },
             [](const Options& o, Value& out) { return unless(o.offload.pin_memory, true, out); }},
     KeySpec{"prefetch.forward", kCount, [](Options& o, const Value& v) { return take_int(o.prefetch.forward, v, 0); },
-            [](const Options& o, Value& out) { return unless<int64_t>(o.prefetch.forward, 0, out); }},
+            [](const Options& o, Value& out) { return unless<int64_t>(o.prefetch.forward, 1, out); }},
     KeySpec{"prefetch.backward", kCount, [](Options& o, const Value& v) { return take_int(o.prefetch.backward, v, 0); },
-            [](const Options& o, Value& out) { return unless<int64_t>(o.prefetch.backward, 0, out); }},
+            [](const Options& o, Value& out) { return unless<int64_t>(o.prefetch.backward, 1, out); }},
     KeySpec{"activation_checkpointing", "true, false, { every = n } or { classes = [..] }",
             [](Options& o, const Value& v) { return take_bool(o.activation_checkpointing.enabled, v); },
             [](const Options& o, Value& out) {

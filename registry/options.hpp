@@ -60,10 +60,10 @@ struct OffloadOptions {
   bool operator==(const OffloadOptions&) const = default;
 };
 
-/// How many units are gathered ahead. 0 is off.
+/// How many units are gathered ahead of the one that runs. 0 is off.
 struct PrefetchOptions {
-  int64_t forward = 0;
-  int64_t backward = 0;
+  int64_t forward = 1;
+  int64_t backward = 1;
   bool operator==(const PrefetchOptions&) const = default;
 };
 

@@ -28,6 +28,49 @@ int64_t extra_bytes(const Plan& plan, const PlannedUnit& unit) {
   return bytes;
 }
 
+/// Whether `unit` is `other` or encloses it.
+bool encloses(const Plan& plan, size_t unit, size_t other) {
+  for (;; other = *plan.units[other].parent) {
+    if (other == unit) return true;
+    if (!plan.units[other].parent) return false;
+  }
+}
+
+/// The most bytes of full parameters at once when units run in that order and each starts the gathers of the next
+/// `depth`.
+int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, int64_t depth) {
+  int64_t kept = 0;
+  std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    const PlannedUnit& unit = plan.units[u];
+    const int64_t own = unit.reshard_after_forward ? 0 : extra_bytes(plan, unit);
+    kept += own;
+    if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
+  }
+  int64_t peak = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const size_t u = order[i];
+    // Of units that are kept, what lies inside comes after.
+    const bool is_kept = !plan.units[u].reshard_after_forward;
+    int64_t bytes = kept - (is_kept ? kept_inside[u] : 0);
+    for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
+      if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
+      if (!unit->parent) break;
+    }
+    // While its own parts are copied out, all of those ahead but the last one are in flight; then that one, too.
+    int64_t own_parts = copied_bytes(plan, plan.units[u]);
+    peak = std::max(peak, bytes + own_parts);
+    for (size_t ahead = i + 1; ahead < order.size() && ahead <= i + static_cast<size_t>(depth); ++ahead) {
+      const PlannedUnit& next = plan.units[order[ahead]];
+      if (ahead == i + static_cast<size_t>(depth)) own_parts = 0;
+      const bool counted = encloses(plan, order[ahead], u) || (!next.reshard_after_forward && !is_kept);
+      bytes += (counted ? 0 : extra_bytes(plan, next)) + copied_bytes(plan, next);
+      peak = std::max(peak, bytes + own_parts);
+    }
+  }
+  return peak;
+}
+
 }  // namespace
 
 DType compute_dtype(const PlannedBuffer& buffer) {
@@ -78,27 +121,28 @@ int64_t parameter_bytes(const Plan& plan) {
   return bytes;
 }
 
+std::vector<size_t> forward_order(const Plan& plan) {
+  std::vector<std::vector<size_t>> inside(plan.units.size());
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    if (plan.units[u].parent) inside[*plan.units[u].parent].push_back(u);
+  }
+  std::vector<size_t> order;
+  if (plan.units.empty()) return order;
+  std::vector<size_t> left{plan.units.size() - 1};
+  while (!left.empty()) {
+    const size_t unit = left.back();
+    left.pop_back();
+    order.push_back(unit);
+    left.insert(left.end(), inside[unit].rbegin(), inside[unit].rend());
+  }
+  return order;
+}
+
 int64_t peak_unsharded_bytes(const Plan& plan) {
-  int64_t kept = 0;
-  std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
-  for (size_t u = 0; u < plan.units.size(); ++u) {
-    const PlannedUnit& unit = plan.units[u];
-    const int64_t own = unit.reshard_after_forward ? 0 : extra_bytes(plan, unit);
-    kept += own;
-    if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
-  }
-  int64_t peak = 0;
-  for (size_t u = 0; u < plan.units.size(); ++u) {
-    int64_t bytes = kept + copied_bytes(plan, plan.units[u]);
-    // Of units that are kept, what lies inside comes after.
-    if (!plan.units[u].reshard_after_forward) bytes -= kept_inside[u];
-    for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
-      if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
-      if (!unit->parent) break;
-    }
-    peak = std::max(peak, bytes);
-  }
-  return peak;
+  const std::vector<size_t> order = forward_order(plan);
+  const std::vector<size_t> reversed(order.rbegin(), order.rend());
+  return std::max(peak_with_prefetch(plan, order, plan.prefetch_forward),
+                  peak_with_prefetch(plan, reversed, plan.prefetch_backward));
 }
 
 ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank) {

@@ -71,7 +71,9 @@ struct Plan {
   bool force_collectives = false;  // communicate even where one rank would not need to
   bool broadcasts_values = false;  // rank 0's parameters and buffers count, and are sent to the others
   int64_t check_steps = 0;         // optimizer steps whose gradients are checked
-  int64_t order_check = 0;         // backward passes whose order of collectives is compared over ranks, -1 is all
+  int64_t prefetch_forward = 0;    // units that are gathered ahead of the one that runs
+  int64_t prefetch_backward = 0;
+  int64_t order_check = 0;  // backward passes whose order of collectives is compared over ranks, -1 is all
   std::optional<double> gradient_divisor = {};  // of sums of gradients over ranks; unset: the number of ranks
   bool operator==(const Plan&) const = default;
 };
@@ -100,11 +102,15 @@ int64_t shard_bytes(const Plan& plan);
 /// Bytes of all parameters, each once, without padding.
 int64_t parameter_bytes(const Plan& plan);
 
-/// The most bytes that full parameters take at once, beside the shards, while training without prefetch: when a
+/// The most bytes that full parameters take at once, beside the shards, while training: when a
 /// unit has been gathered and not yet been copied out, that unit and its gathered parts, the units that enclose it, and
 /// the units that do not reshard after forward (those inside it come later if it is one of them). 0 where shards are
 /// the full parameters.
 int64_t peak_unsharded_bytes(const Plan& plan);
+
+/// Units as a forward is expected to run them before one has been seen: each before those inside it, else in their
+/// order.
+std::vector<size_t> forward_order(const Plan& plan);
 
 /// The part of a parameter that one rank owns, in elements of the flattened parameter: [begin, end).
 struct ShardRange {

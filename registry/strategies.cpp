@@ -71,6 +71,8 @@ Plan lay_out_units(std::string_view strategy, const ModuleTree& tree, std::span<
   plan.force_collectives = options.debug.force_collectives;
   plan.check_steps = options.debug.check_steps;
   plan.broadcasts_values = options.load_mode == LoadMode::kBroadcast;
+  plan.prefetch_forward = options.prefetch.forward;
+  plan.prefetch_backward = options.prefetch.backward;
   plan.order_check = options.debug.order_check;
   plan.gradient_divisor = options.gradient.divide_factor;
   for (const SelectedUnit& unit : units) {

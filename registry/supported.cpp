@@ -35,8 +35,6 @@ constexpr std::array kLimits{
     Limit{"ignored_modules", [](const Options& o) { return o.ignored_modules.empty(); },
           "only an empty list is accepted now"},
     Limit{"offload.params", [](const Options& o) { return !o.offload.params; }, "only false is accepted now"},
-    Limit{"prefetch.forward", [](const Options& o) { return o.prefetch.forward == 0; }, "only 0 is accepted now"},
-    Limit{"prefetch.backward", [](const Options& o) { return o.prefetch.backward == 0; }, "only 0 is accepted now"},
     Limit{"activation_checkpointing", [](const Options& o) { return !o.activation_checkpointing.enabled; },
           "only false is accepted now"},
     Limit{"gradient.clip_norm", [](const Options& o) { return !o.gradient.clip_norm; }, "leave it out"},

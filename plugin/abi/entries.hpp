@@ -60,6 +60,7 @@ fsdp2_status* engine_set_gradient_sync(fsdp2_engine* engine, const char* path, i
 fsdp2_status* engine_set_all_reduce(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept;
 fsdp2_status* engine_set_gradient_divisor(fsdp2_engine* engine, const char* path, int32_t recurse,
                                           double divisor) noexcept;
+fsdp2_status* engine_set_last_backward(fsdp2_engine* engine, int32_t on) noexcept;
 fsdp2_status* engine_unscale_gradients(fsdp2_engine* engine, double scale, int32_t* found_inf) noexcept;
 fsdp2_status* engine_check_step(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_visit_geometry(const fsdp2_engine* engine, fsdp2_geometry_visitor visitor, void* user) noexcept;

@@ -70,6 +70,7 @@ constexpr fsdp2_api kApi = {
     .engine_set_gradient_sync = &entries::engine_set_gradient_sync,
     .engine_set_all_reduce = &entries::engine_set_all_reduce,
     .engine_set_gradient_divisor = &entries::engine_set_gradient_divisor,
+    .engine_set_last_backward = &entries::engine_set_last_backward,
     .engine_unshard = &entries::engine_unshard,
     .unshard_wait = &entries::unshard_wait,
     .unshard_release = &entries::unshard_release,

@@ -44,6 +44,10 @@ fsdp2_status* engine_set_gradient_divisor(fsdp2_engine* engine, const char* path
       [&] { engine_of(engine)->set_gradient_divisor(&require_argument(path, "path"), recurse != 0, divisor); });
 }
 
+fsdp2_status* engine_set_last_backward(fsdp2_engine* engine, int32_t on) noexcept {
+  return guard([&] { engine_of(engine)->set_last_backward(on != 0); });
+}
+
 fsdp2_status* engine_unscale_gradients(fsdp2_engine* engine, double scale, int32_t* found_inf) noexcept {
   return guard([&] {
     int32_t& out = require_argument(found_inf, "found_inf");

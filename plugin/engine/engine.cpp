@@ -56,6 +56,9 @@ Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Devic
     units_.push_back(std::make_shared<Unit>(runtime_, plan_.units[u], std::move(homes[u]), meter));
     runtime_->units.push_back(units_.back());
   }
+  std::vector<std::weak_ptr<Unit>> order;
+  for (const size_t u : forward_order(plan_)) order.push_back(units_[u]);
+  runtime_->unit_order.expect(std::move(order));
   if (log) warn_of_other_owners(units_, log);
 
   Statistics& s = runtime_->statistics;
@@ -101,6 +104,7 @@ void Engine::require_rest(const char* call) const {
 
 void Engine::detach() {
   require_rest("detach()");
+  runtime_->finish_reduction();
   for (const auto& unit : units_) unit->detach();
   runtime_->detached = true;
   runtime_->pool->close();
@@ -230,6 +234,7 @@ Communicator* Engine::across() const {
 
 double Engine::gradient_norm(double p) {
   require_rest("gradient_norm()");
+  runtime_->finish_reduction();
   return fsdp2::gradient_norm(gradients(), p, across(), device_);
 }
 
@@ -265,7 +270,12 @@ void Engine::clip_gradient_value(double limit) {
   note_own_change();
 }
 
+void Engine::set_last_backward(bool last) {
+  runtime_->last_backward = last;
+}
+
 void Engine::zero_gradients() {
+  runtime_->finish_reduction();
   for (const auto& unit : units_) unit->zero_gradients();
 }
 
@@ -305,6 +315,7 @@ void Engine::set_gradient_divisor(const std::string& path, bool recurse, double 
 
 void Engine::check_step() {
   require_rest("check_step()");
+  runtime_->finish_reduction();
   if (!runtime_->step_check.is_due()) return;
   runtime_->step_check.verify(*runtime_->communicator, /*with_shards=*/true);
 }

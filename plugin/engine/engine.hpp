@@ -80,6 +80,10 @@ class Engine {
   /// 0: the number of ranks.
   void set_gradient_divisor(const std::string& path, bool recurse, double divisor);
 
+  /// Off: the backward passes to come leave their last sums of gradients in flight, to end behind the next pass or in
+  /// the next call here that reads gradients. Of the whole engine.
+  void set_last_backward(bool last);
+
   [[nodiscard]] Statistics statistics() const;
   void reset_statistics();
   [[nodiscard]] const Plan& plan() const { return plan_; }

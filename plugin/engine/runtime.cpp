@@ -20,7 +20,9 @@ Runtime::Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool_, const Pla
       gathers(fsdp2::gathers(plan)),
       reduces(fsdp2::reduces(plan)),
       step_check(communicator->size() > 1 ? plan.check_steps : 0),
-      order_check(plan, communicator->size() > 1 ? plan.order_check : 0) {}
+      order_check(plan, communicator->size() > 1 ? plan.order_check : 0),
+      prefetch_forward(plan.prefetch_forward),
+      prefetch_backward(plan.prefetch_backward) {}
 
 namespace {
 
@@ -51,6 +53,27 @@ void Runtime::check_gradients() {
   if (call_depth_ == 1 && step_check.is_due()) step_check.verify(*communicator, /*with_shards=*/false);
 }
 
+void Runtime::gather_ahead_in_forward(const std::shared_ptr<Unit>& unit) {
+  for (const auto& next : unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward))
+    next->start_gather_ahead(/*for_forward=*/true);
+}
+
+void Runtime::gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place) {
+  for (const auto& next : unit_order.next_in_backward(unit, place, prefetch_backward)) {
+    next->start_gather_ahead(/*for_forward=*/false);
+  }
+}
+
+void Runtime::end_of_forward() {
+  unit_order.end_of_forward();
+  for_each_unit(units, [](Unit& unit) { unit.drop_unused_gather(); });
+}
+
+void Runtime::finish_reduction() {
+  if (const auto unit = reducing.lock()) unit->finish_reduction();
+  reducing.reset();
+}
+
 void Runtime::enter_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   const bool running = !pass_.expired();
@@ -76,6 +99,9 @@ void Runtime::finish_backward() {
   graph_task_ = -1;
   try {
     for_each_unit(units, [](Unit& unit) { unit.finish_backward(); });
+    unit_order.end_of_backward();
+    if (!last_backward) return;
+    finish_reduction();
     step_check.record(units);
     order_check.end_of_backward();
   } catch (...) {

@@ -12,6 +12,7 @@
 #include "plugin/engine/rank_groups.hpp"
 #include "plugin/engine/statistics.hpp"
 #include "plugin/engine/step_check.hpp"
+#include "plugin/engine/unit_order.hpp"
 #include "registry/plan.hpp"
 
 namespace fsdp2 {
@@ -30,6 +31,14 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   /// Around each call of a unit, nested ones too. One thread at a time: throws where another one is inside a call.
   void enter_call();
   void leave_call();
+  /// Starts the gathers of the units that are expected after a call, or a backward, of `unit`. Collective.
+  void gather_ahead_in_forward(const std::shared_ptr<Unit>& unit);
+  void gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place);
+  /// When the root has ended: drops what was gathered for units that did not run.
+  void end_of_forward();
+  /// Waits for the sums of gradients that were started last.
+  void finish_reduction();
+
   /// At the start of the outermost call: the check of what the host did since backward. Collective where it is due.
   void check_gradients();
 
@@ -48,6 +57,11 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   Statistics statistics;
   StepCheck step_check;
   OrderCheck order_check;
+  UnitOrder unit_order;
+  int64_t prefetch_forward;
+  int64_t prefetch_backward;
+  bool last_backward = true;               // off: the pass to come leaves its last sums in flight
+  std::weak_ptr<Unit> reducing;            // the unit whose sums are in flight, if any
   std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last
 
  private:

@@ -169,6 +169,7 @@ void Unit::unshard(bool for_forward) {
   // Written tensors are never inference tensors, whatever mode the host is in: training may follow.
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
+  gathered_ahead_ = false;
   check_shards();
   gather_if_needed(for_forward);
 }
@@ -179,6 +180,23 @@ void Unit::start_unshard() {
   at::NoGradGuard no_grad;
   check_shards();
   start_gather_if_needed(/*for_forward=*/true);
+}
+
+void Unit::start_gather_ahead(bool for_forward) {
+  if (open_ || in_flight_) return;
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  check_shards();
+  start_gather_if_needed(for_forward);
+  gathered_ahead_ = in_flight_.has_value();
+}
+
+void Unit::drop_unused_gather() {
+  if (gathered_ahead_) reshard();
+}
+
+void Unit::note_recorded(RecordedCall& call) {
+  call.place = runtime_->unit_order.note_recorded(shared_from_this());
 }
 
 void Unit::require_not_in_use(const char* call) const {
@@ -206,6 +224,7 @@ void Unit::start_gather_if_needed(bool for_forward) {
 }
 
 void Unit::reshard() {
+  gathered_ahead_ = false;
   finish_unshard();
   for (FlatBuffer& buffer : buffers_) {
     if (buffer.shard_is_whole() || !buffer.is_whole()) continue;
@@ -243,6 +262,7 @@ void Unit::open() {
   try {
     runtime_->check_gradients();
     unshard(/*for_forward=*/true);
+    runtime_->gather_ahead_in_forward(shared_from_this());
   } catch (...) {
     runtime_->leave_call();
     throw;
@@ -274,6 +294,7 @@ void Unit::close() {
   if (changed_by_the_call() != nullptr) marked_written_ = true;  // kept memory must not pass for what the shards hold
   fill_slots_with_shards();
   if (reshard_after_forward_ && open_backwards_ == 0) reshard();
+  if (is_root_) runtime_->end_of_forward();
 }
 
 bool Unit::owns_memory_of(const at::Tensor& tensor) const {
@@ -304,6 +325,7 @@ void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
   runtime_->enter_backward();
   if (call->in_backward) return;
   unshard(/*for_forward=*/false);
+  runtime_->gather_ahead_in_backward(shared_from_this(), call->place);
   // What a forward saved of a host's tensor is that tensor itself.
   for (UnitParameter& p : parameters_) {
     if (p.host.defined()) p.host.show_whole(p.unsharded);
@@ -368,6 +390,7 @@ void Unit::finish_backward() {
 }
 
 void Unit::abandon_backward() {
+  drop_reduction();
   close_backward_calls();
   for (UnitParameter& p : parameters_) p.unsharded.mutable_grad() = at::Tensor();
 }

@@ -55,12 +55,22 @@ struct RecordedCall {
   std::shared_ptr<Unit> unit;
   bool threads_inputs = false;  // a post-backward node waits for the gradients of its inputs
   bool in_backward = false;     // its pre-backward ran, its post-backward not yet
+  size_t place = 0;             // among the recorded calls since the last backward pass
 };
 
 /// A gather between its start and its end.
 struct GatherInFlight {
   std::vector<std::unique_ptr<Request>> requests;
   int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
+};
+
+/// A sum of gradients over ranks between its start and its end.
+struct SumInFlight {
+  size_t buffer = 0;
+  at::Tensor packed;                 // what this rank gives
+  at::Tensor sum;                    // undefined where only an earlier partial sum is left
+  std::unique_ptr<Request> request;  // null where nothing had to be sent yet
+  bool is_complete = false;          // over all ranks
 };
 
 /// States: *sharded* (slots hold shards, no memory for the whole), *open* (inside a call: slots hold the full tensors),
@@ -125,8 +135,18 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
   /// Starts a gather, as for a forward; nothing to do where the unit is kept and fresh. Collective.
   void start_unshard();
+  /// The same, before a forward or a backward that is expected: for drop_unused_gather(). Collective.
+  void start_gather_ahead(bool for_forward);
   /// Waits for it; nothing to do where none is in flight. Whoever needs the memory does this by itself.
   void finish_unshard();
+  /// Frees what was gathered ahead of a call that did not come. Local.
+  void drop_unused_gather();
+  /// When the call has ended: backward will come to it in turn.
+  void note_recorded(RecordedCall& call);
+  /// Waits for the sums of gradients that were started last, and hands them to the shards.
+  void finish_reduction();
+  /// Forgets them. Local, but for what has begun.
+  void drop_reduction() noexcept;
   /// Throws Error (kFailedPrecondition) inside a call and in backward.
   void require_not_in_use(const char* call) const;
   /// Frees the memory of the whole, if there is any. Local, but for the end of a gather in flight.
@@ -177,11 +197,12 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void drop_hooks();
   void reduce_gradients();
   void check_order_of_reduction() const;
-  void reduce_buffer(size_t buffer);
+  void start_sum(size_t buffer);
+  void finish_sum(SumInFlight sum);
   void keep_own_gradients(size_t buffer);
   [[nodiscard]] at::Tensor pack_gradients(size_t buffer);
-  [[nodiscard]] at::Tensor sum_over_shard_group(size_t buffer);
-  void sum_over_replicate_group(const at::Tensor& sum);
+  [[nodiscard]] std::unique_ptr<Request> start_shard_group_sum(const at::Tensor& sum, const at::Tensor& packed);
+  [[nodiscard]] std::unique_ptr<Request> start_replicate_group_sum(const at::Tensor& sum);
   void hand_over(size_t buffer, const at::Tensor& sum);
   void communicate(Communicator& group, c10::function_ref<void()> collective) const;
 
@@ -194,6 +215,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<FlatBuffer> buffers_;
   std::vector<c10::ScalarType> reduced_dtypes_;  // one a buffer, as the next
   std::vector<at::Tensor> partial_sums_;         // over the shard group, while the all-reduce waits
+  std::vector<SumInFlight> sums_in_flight_;
   std::vector<UnitParameter> parameters_;
   std::vector<std::string> held_elsewhere_;
   std::vector<Slot> written_attributes_;
@@ -206,6 +228,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   bool is_root_;
   bool open_ = false;
   int open_backwards_ = 0;
+  bool gathered_ahead_ = false;  // of a call that has not come yet
   bool marked_written_ = false;
   bool gathered_with_gradients_ = false;
 };

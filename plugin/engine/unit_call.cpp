@@ -206,6 +206,7 @@ c10::IValue UnitCall::end(c10::IValue outputs) {
   hand_back_written_inputs();
   release(outputs);
   if (recorded_) hook_pre_backward(outputs);
+  if (recorded_) unit_->note_recorded(*recorded_);
   open_ = false;
   unit_->close();
   const auto dtype = unit_->outputs_cast();

@@ -10,8 +10,8 @@ namespace fsdp2 {
 class Unit;
 
 /// Forwards are expected to run the units as the last one did, the first one as the plan lists them. Backward runs
-/// through the calls that autograd has recorded, last one first. Every rank sees the same calls, so every rank expects the
-/// same; a wrong guess costs a gather, nothing else.
+/// through the calls that autograd has recorded, last one first. Every rank sees the same calls, so every rank expects
+/// the same; a wrong guess costs a gather, nothing else.
 class UnitOrder {
  public:
   using UnitPtr = std::shared_ptr<Unit>;

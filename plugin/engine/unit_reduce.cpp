@@ -63,6 +63,7 @@ void accumulate(const at::Tensor& parameter, const at::Tensor& gradient) {
 void Unit::reduce_gradients() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
+  runtime_->finish_reduction();  // of another unit: one at a time, so that one is in memory
   if (!gradient_sync_) {
     for (UnitParameter& p : parameters_) {
       if (p.unsharded.grad().defined()) p.pending = taken_gradient(p).to(reduced_dtypes_[p.buffer]);
@@ -72,7 +73,7 @@ void Unit::reduce_gradients() {
   check_order_of_reduction();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (runtime_->reduces) {
-      reduce_buffer(b);
+      start_sum(b);
     } else {
       keep_own_gradients(b);
     }
@@ -124,25 +125,25 @@ at::Tensor Unit::pack_gradients(size_t b) {
   return packed;
 }
 
-at::Tensor Unit::sum_over_shard_group(size_t b) {
+std::unique_ptr<Request> Unit::start_shard_group_sum(const at::Tensor& sum, const at::Tensor& packed) {
   Runtime& r = *runtime_;
-  at::Tensor packed = pack_gradients(b);
-  if (!r.gathers) return packed;
-  at::Tensor sum = at::empty({buffers_[b].shard().numel()}, packed.options());
   const double divisor = gradient_divisor_.value_or(static_cast<double>(r.mesh.shard));
-  communicate(*r.shard_group, [&] { r.shard_group->reduce_scatter(as_real(sum), as_real(packed), divisor)->wait(); });
+  std::unique_ptr<Request> request;
+  communicate(*r.shard_group, [&] { request = r.shard_group->reduce_scatter(as_real(sum), as_real(packed), divisor); });
   ++r.statistics.reduce_scatters;
   r.statistics.reduce_scatter_bytes += static_cast<int64_t>(packed.nbytes());
-  return sum;
+  return request;
 }
 
-void Unit::sum_over_replicate_group(const at::Tensor& sum) {
+std::unique_ptr<Request> Unit::start_replicate_group_sum(const at::Tensor& sum) {
   Runtime& r = *runtime_;
   double divisor = gradient_divisor_.value_or(static_cast<double>(r.mesh.replicate));
   if (gradient_divisor_ && r.gathers) divisor = 1;  // was divided in the reduce-scatter
-  communicate(*r.replicate_group, [&] { r.replicate_group->all_reduce(as_real(sum), divisor)->wait(); });
+  std::unique_ptr<Request> request;
+  communicate(*r.replicate_group, [&] { request = r.replicate_group->all_reduce(as_real(sum), divisor); });
   ++r.statistics.all_reduces;
   r.statistics.all_reduce_bytes += static_cast<int64_t>(sum.nbytes());
+  return request;
 }
 
 /// To the parameters, in the dtype that they are stored in.
@@ -154,25 +155,72 @@ void Unit::hand_over(size_t b, const at::Tensor& sum) {
   }
 }
 
-void Unit::reduce_buffer(size_t b) {
+void Unit::start_sum(size_t b) {
+  const Runtime& r = *runtime_;
   bool any = false;
   for (UnitParameter& p : parameters_) {
     if (p.buffer != b || !has_gradient(p)) continue;
     p.in_sum = true;
     any = true;
   }
-  at::Tensor sum = any ? sum_over_shard_group(b) : at::Tensor();
-  if (runtime_->replicate_group != nullptr) {
+  if (!any && !partial_sums_[b].defined()) return;
+  SumInFlight started{.buffer = b};
+  if (any) {
+    started.packed = pack_gradients(b);
+    started.sum = started.packed;
+    if (r.gathers) {
+      started.sum = at::empty({buffers_[b].shard().numel()}, started.packed.options());
+      started.request = start_shard_group_sum(started.sum, started.packed);
+      started.is_complete = r.replicate_group == nullptr;
+    } else if (all_reduce_ && !partial_sums_[b].defined()) {
+      started.request = start_replicate_group_sum(started.sum);
+      started.is_complete = true;
+    }
+  }
+  sums_in_flight_.push_back(std::move(started));
+  runtime_->reducing = weak_from_this();
+}
+
+void Unit::finish_sum(SumInFlight started) {
+  const auto wait_for = [&](Communicator& group, Request& request) { communicate(group, [&] { request.wait(); }); };
+  Runtime& r = *runtime_;
+  const size_t b = started.buffer;
+  if (started.request) wait_for(r.gathers ? *r.shard_group : *r.replicate_group, *started.request);
+  if (!started.is_complete) {
     if (at::Tensor earlier = std::exchange(partial_sums_[b], at::Tensor()); earlier.defined()) {
-      sum = sum.defined() ? earlier.add_(sum) : earlier;
+      started.sum = started.sum.defined() ? earlier.add_(started.sum) : earlier;
     }
     if (!all_reduce_) {
-      partial_sums_[b] = sum;
+      partial_sums_[b] = started.sum;
       return;
     }
-    if (sum.defined()) sum_over_replicate_group(sum);
+    started.packed = at::Tensor();
+    wait_for(*r.replicate_group, *start_replicate_group_sum(started.sum));
   }
-  if (sum.defined()) hand_over(b, sum);
+  hand_over(b, started.sum);
+}
+
+void Unit::finish_reduction() {
+  c10::InferenceMode normal(false);
+  at::NoGradGuard no_grad;
+  std::vector<SumInFlight> sums = std::exchange(sums_in_flight_, {});
+  try {
+    for (SumInFlight& sum : sums) finish_sum(std::move(sum));
+  } catch (...) {
+    runtime_->pool->abandon();  // those that began may still read and write
+    throw;
+  }
+}
+
+void Unit::drop_reduction() noexcept {
+  for (SumInFlight& sum : std::exchange(sums_in_flight_, {})) {
+    try {
+      if (sum.request) sum.request->wait();
+    } catch (const std::exception&) {  // nobody wants the sum
+      runtime_->pool->abandon();
+    }
+  }
+  for (UnitParameter& p : parameters_) p.in_sum = p.in_sum && partial_sums_[p.buffer].defined();
 }
 
 void Unit::zero_gradients() {

@@ -116,6 +116,7 @@ class WrongArguments : public ::testing::Test {
         entry("reshard", a.engine_reshard, kMoment, "", 1),
         entry("set_reshard_after_forward", a.engine_set_reshard_after_forward, kOk, "", 1, 1),
         entry("set_reshard_after_backward", a.engine_set_reshard_after_backward, kOk, "", 1, 1),
+        entry("set_last_backward", a.engine_set_last_backward, kOk, 1),
         entry("unscale_gradients", a.engine_unscale_gradients, kMoment, 1.0, &found_),
         entry("check_step", a.engine_check_step, kMoment),
         entry("visit_geometry", a.engine_visit_geometry, kOk, &WrongArguments::ignore_geometry, nullptr),
@@ -258,6 +259,22 @@ TEST_F(WrongArguments, ReleasedCalls) {
   api_.engine_release(engine);
   EXPECT_EQ(text_of(api_.call_exit(call, tensors_, 1)), "0 ");
   api_.call_release(call);
+}
+
+TEST_F(WrongArguments, ReleasedUnshards) {
+  fsdp2_engine* engine = shard_tensors();
+  fsdp2_unshard* unshard = nullptr;
+  EXPECT_EQ(text_of(api_.engine_unshard(engine, "", 1, &unshard)), "0 ");
+  EXPECT_EQ(text_of(api_.unshard_wait(nullptr)), "1 unshard is null");
+  EXPECT_EQ(text_of(api_.unshard_wait(reinterpret_cast<fsdp2_unshard*>(engine))), std::string("1 unshard") + kDead);
+  EXPECT_EQ(text_of(api_.unshard_wait(unshard)), "0 ");
+  EXPECT_EQ(text_of(api_.unshard_wait(unshard)), "0 ");
+  api_.engine_release(engine);
+  EXPECT_EQ(text_of(api_.unshard_wait(unshard)), "0 ");
+  api_.unshard_release(unshard);
+  api_.unshard_release(unshard);
+  api_.unshard_release(nullptr);
+  EXPECT_EQ(text_of(api_.unshard_wait(unshard)), std::string("1 unshard") + kDead);
 }
 
 TEST_F(WrongArguments, AnEngineThatAVisitorReleases) {

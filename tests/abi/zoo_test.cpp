@@ -81,12 +81,12 @@ TEST_F(Zoo, NoTable) {
 TEST_F(Zoo, ForeignAbi) {
   EXPECT_EQ(
       refusal(with_field(offsetof(fsdp2_manifest, abi_major), uint32_t{7})),
-      "speaks plugin ABI 7.0, this program speaks 1.0: rebuild the program with the plugin.hpp of that plugin, or "
-      "load a plugin of ABI 1.0");
+      "speaks plugin ABI 7.0, this program speaks 1.1: rebuild the program with the plugin.hpp of that plugin, or "
+      "load a plugin of ABI 1.1");
   EXPECT_EQ(
       refusal(with_field(offsetof(fsdp2_manifest, abi_major), uint32_t{0})),
-      "speaks plugin ABI 0.0, this program speaks 1.0: rebuild the program with the plugin.hpp of that plugin, or "
-      "load a plugin of ABI 1.0");
+      "speaks plugin ABI 0.0, this program speaks 1.1: rebuild the program with the plugin.hpp of that plugin, or "
+      "load a plugin of ABI 1.1");
   EXPECT_EQ(refusal(with_field(offsetof(fsdp2_manifest, abi_minor), uint32_t{2})), "loaded");
 }
 

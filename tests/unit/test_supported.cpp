@@ -34,7 +34,7 @@ TEST(Supported, WhatRuns) {
                            "mixed_precision.cast_forward_inputs = false",
                            "offload.params = false",
                            "offload.pin_memory = true",
-                           "prefetch.forward = 0\nprefetch.backward = 0",
+                           "prefetch.forward = 0\nprefetch.backward = 2",
                            "activation_checkpointing = false",
                            "ignored_modules = []",
                            "plugins = []",
@@ -71,8 +71,6 @@ TEST(Supported, WhatIsRefusedIsNamed) {
                 "t.toml:2:19: `ignored_modules` has a value that is not built yet: only an empty list is accepted now"},
            Case{"offload.params = true",
                 "t.toml:2:18: `offload.params` has a value that is not built yet: only false is accepted now"},
-           Case{"prefetch.backward = 1",
-                "t.toml:2:21: `prefetch.backward` has a value that is not built yet: only 0 is accepted now"},
            Case{
                "activation_checkpointing = { every = 2 }",
                "t.toml:2:38: `activation_checkpointing` has a value that is not built yet: only false is accepted now"},

@@ -12,7 +12,8 @@
  * - Enums get new values: a code that a host does not know is a fault like the others. Fields called reserved are 0.
  * - A call returns null for success, else a status that the caller releases. No C++ exception leaves a call.
  * - Handles are opaque. Who receives one releases it with the call named beside it; releasing null does nothing. One
- *   that was released, or is of another kind, gets FSDP2_INVALID_ARGUMENT, or what null gets where no status is returned.
+ *   that was released, or is of another kind, gets FSDP2_INVALID_ARGUMENT, or what null gets where no status is
+ * returned.
  * - Strings are UTF-8. Those that come out live as long as the handle they came from, or as the library.
  * - LibTorch objects cross as borrowed pointers, valid during the call; the library takes references of its own.
  * - The library never prints, never exits, never aborts; it logs through the host's callback only.
@@ -39,7 +40,7 @@ extern "C" {
 
 /* A host and a library of the same major understand each other. */
 #define FSDP2_ABI_MAJOR 1
-#define FSDP2_ABI_MINOR 0
+#define FSDP2_ABI_MINOR 1
 
 #define FSDP2_MANIFEST_MAGIC UINT64_C(0x324e414d50445346) /* "FSDPMAN2" in memory, little endian */
 
@@ -390,6 +391,10 @@ typedef struct fsdp2_api {
   fsdp2_status* (*engine_set_all_reduce)(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on);
   /* Sums over ranks are divided by `divisor`, at least 0; 0: by the number of ranks. [trainer] */
   fsdp2_status* (*engine_set_gradient_divisor)(fsdp2_engine* engine, const char* path, int32_t recurse, double divisor);
+  /* 0: passes leave their last sums of gradients in flight, to end behind the next pass or in the next call here that
+   * reads gradients; until then gradients of shards are not complete. For all but the last of several backward passes
+   * before a step. Of the whole engine. [trainer] */
+  fsdp2_status* (*engine_set_last_backward)(fsdp2_engine* engine, int32_t on);
 
   /* ---- units by hand, named as above ---- */
 

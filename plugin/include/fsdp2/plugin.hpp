@@ -259,6 +259,10 @@ class Engine {
   void set_all_reduce(bool on, const std::string& path = "", bool recurse = true) {
     check(api().engine_set_all_reduce(engine_.get(), path.c_str(), recurse ? 1 : 0, on ? 1 : 0));
   }
+  /// Off: backward passes leave their last sums of gradients in flight, to end behind the next pass or in the next call
+  /// here that reads gradients. For all but the last of several passes before a step. As PyTorch's
+  /// set_is_last_backward. [trainer]
+  void set_last_backward(bool on) { check(api().engine_set_last_backward(engine_.get(), on ? 1 : 0)); }
   /// Sums of gradients over ranks are divided by `divisor`; 0: by the number of ranks. As PyTorch's
   /// set_gradient_divide_factor. [trainer]
   void set_gradient_divisor(double divisor, const std::string& path = "", bool recurse = false) {

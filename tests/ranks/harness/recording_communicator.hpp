@@ -13,7 +13,8 @@ enum class Collective { kAllGather, kReduceScatter, kAllReduce };
 
 struct CollectiveRecord {
   Collective kind;
-  int64_t bytes;  // of the larger tensor
+  int64_t bytes;        // of the larger tensor
+  std::string purpose;  // as it was announced: "unit `layers.0`"
 };
 
 class RecordingCommunicator final : public Communicator {
@@ -25,7 +26,10 @@ class RecordingCommunicator final : public Communicator {
   [[nodiscard]] int64_t world_rank() const override { return inner_->world_rank(); }
   [[nodiscard]] std::string name() const override { return inner_->name(); }
 
-  void announce(std::string_view purpose) override { inner_->announce(purpose); }
+  void announce(std::string_view purpose) override {
+    purpose_ = purpose;
+    inner_->announce(purpose);
+  }
   [[nodiscard]] std::string whereabouts(const std::string& own) noexcept override { return inner_->whereabouts(own); }
   std::unique_ptr<Request> all_gather(at::Tensor output, at::Tensor input) override {
     note(Collective::kAllGather, output);
@@ -66,7 +70,7 @@ class RecordingCommunicator final : public Communicator {
  private:
   void note(Collective kind, const at::Tensor& larger) {
     if (log_->before) log_->before(kind, log_->records.size());
-    log_->records.push_back({kind, static_cast<int64_t>(larger.nbytes())});
+    log_->records.push_back({kind, static_cast<int64_t>(larger.nbytes()), purpose_});
   }
 
   struct Log {
@@ -74,6 +78,7 @@ class RecordingCommunicator final : public Communicator {
     std::function<void(Collective, size_t)> before;
   };
   std::shared_ptr<Communicator> inner_;
+  std::string purpose_;
   std::shared_ptr<Log> log_ = std::make_shared<Log>();
 };
 

@@ -32,6 +32,7 @@ struct Sharding {
   MixedPrecisionOptions precision = {};
   std::optional<double> divide_factor = {};
   LoadMode load_mode = LoadMode::kSharded;
+  PrefetchOptions prefetch = {};
 };
 
 struct LogLine {
