@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <ranges>
+#include <sstream>
 
 namespace fsdp2 {
 namespace {
@@ -77,7 +77,8 @@ void check_full_name(const char* name) {
 
 /// Throws Error where a name is taken, with the library that has it.
 void check_free(const auto& registered, const char* name, const std::string& kind, const auto& name_of) {
-  const auto found = std::ranges::find(registered, std::string_view(name), name_of);
+  const auto found =
+      std::find_if(registered.begin(), registered.end(), [&](const auto& other) { return name_of(other) == name; });
   if (found == registered.end()) return;
   throw misfit("its " + kind + " " + in_quotes(name) + " is registered already, by " + found->library);
 }
@@ -95,7 +96,7 @@ std::string library_path(const std::string& path, const std::filesystem::path& f
 void Extensions::open(const std::string& path, const Source& source) {
   try {
     const fsdp2_extension* given = table_of(open_library(path));
-    if (std::ranges::find(libraries_, given) != libraries_.end()) return;
+    if (std::find(libraries_.begin(), libraries_.end(), given) != libraries_.end()) return;
     take(read_struct(given, "fsdp2_extension"), path);
     libraries_.push_back(given);
   } catch (const Error& error) {
@@ -148,8 +149,8 @@ void Extensions::add(const fsdp2_adapter* given, const std::string& path) {
 }
 
 const ExtensionStrategy* Extensions::find_strategy(std::string_view full_name) const {
-  const auto found = std::ranges::find_if(
-      strategies_, [&](const ExtensionStrategy& strategy) { return strategy.table.name == full_name; });
+  const auto found = std::find_if(strategies_.begin(), strategies_.end(),
+                                  [&](const ExtensionStrategy& strategy) { return strategy.table.name == full_name; });
   return found == strategies_.end() ? nullptr : &*found;
 }
 
@@ -163,10 +164,10 @@ Extensions open_extensions(GivenKeys& given, const std::string& file) {
     }
   }
   const char* listed = std::getenv("FSDP2_PLUGINS");  // NOLINT(concurrency-mt-unsafe)
+  std::istringstream paths(listed == nullptr ? "" : listed);
   Source variable;
   variable.file = "FSDP2_PLUGINS";
-  for (const auto part : std::views::split(std::string_view(listed == nullptr ? "" : listed), ':')) {
-    const std::string path(part.begin(), part.end());
+  for (std::string path; std::getline(paths, path, ':');) {
     if (!path.empty()) extensions.open(library_path(path, {}), variable);
   }
   return extensions;
