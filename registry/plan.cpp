@@ -28,6 +28,24 @@ int64_t extra_bytes(const Plan& plan, const PlannedUnit& unit) {
   return bytes;
 }
 
+std::vector<size_t> outermost_first(const Plan& plan, bool last_first) {
+  std::vector<std::vector<size_t>> inside(plan.units.size());
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    if (plan.units[u].parent) inside[*plan.units[u].parent].push_back(u);
+  }
+  std::vector<size_t> order;
+  std::vector<size_t> left;
+  if (!plan.units.empty()) left.push_back(plan.units.size() - 1);
+  while (!left.empty()) {
+    const size_t unit = left.back();
+    left.pop_back();
+    order.push_back(unit);
+    if (!last_first) std::reverse(inside[unit].begin(), inside[unit].end());
+    left.insert(left.end(), inside[unit].begin(), inside[unit].end());
+  }
+  return order;
+}
+
 /// Whether `unit` is `other` or encloses it.
 bool encloses(const Plan& plan, size_t unit, size_t other) {
   for (;; other = *plan.units[other].parent) {
@@ -57,14 +75,18 @@ int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, i
       if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
       if (!unit->parent) break;
     }
-    // While its own parts are copied out, all of those ahead but the last one are in flight; then that one, too.
+    // The first one has all of the way to itself. Of the others, all that are ahead but the last one are in flight
+    // while the own parts are copied out; then the last one starts.
     int64_t own_parts = copied_bytes(plan, plan.units[u]);
     peak = std::max(peak, bytes + own_parts);
+    if (i == 0) own_parts = 0;
     for (size_t ahead = i + 1; ahead < order.size() && ahead <= i + static_cast<size_t>(depth); ++ahead) {
       const PlannedUnit& next = plan.units[order[ahead]];
       if (ahead == i + static_cast<size_t>(depth)) own_parts = 0;
-      const bool counted = encloses(plan, order[ahead], u) || (!next.reshard_after_forward && !is_kept);
-      bytes += (counted ? 0 : extra_bytes(plan, next)) + copied_bytes(plan, next);
+      const bool is_counted = encloses(plan, order[ahead], u) ||
+                              (!next.reshard_after_forward && !(is_kept && encloses(plan, u, order[ahead])));
+      if (!is_counted) bytes += extra_bytes(plan, next);
+      bytes += copied_bytes(plan, next);
       peak = std::max(peak, bytes + own_parts);
     }
   }
@@ -122,27 +144,16 @@ int64_t parameter_bytes(const Plan& plan) {
 }
 
 std::vector<size_t> forward_order(const Plan& plan) {
-  std::vector<std::vector<size_t>> inside(plan.units.size());
-  for (size_t u = 0; u < plan.units.size(); ++u) {
-    if (plan.units[u].parent) inside[*plan.units[u].parent].push_back(u);
-  }
-  std::vector<size_t> order;
-  if (plan.units.empty()) return order;
-  std::vector<size_t> left{plan.units.size() - 1};
-  while (!left.empty()) {
-    const size_t unit = left.back();
-    left.pop_back();
-    order.push_back(unit);
-    left.insert(left.end(), inside[unit].rbegin(), inside[unit].rend());
-  }
-  return order;
+  return outermost_first(plan, /*last_first=*/false);
+}
+
+std::vector<size_t> backward_order(const Plan& plan) {
+  return outermost_first(plan, /*last_first=*/true);
 }
 
 int64_t peak_unsharded_bytes(const Plan& plan) {
-  const std::vector<size_t> order = forward_order(plan);
-  const std::vector<size_t> reversed(order.rbegin(), order.rend());
-  return std::max(peak_with_prefetch(plan, order, plan.prefetch_forward),
-                  peak_with_prefetch(plan, reversed, plan.prefetch_backward));
+  return std::max(peak_with_prefetch(plan, forward_order(plan), plan.prefetch_forward),
+                  peak_with_prefetch(plan, backward_order(plan), plan.prefetch_backward));
 }
 
 ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank) {

@@ -109,8 +109,9 @@ int64_t parameter_bytes(const Plan& plan);
 int64_t peak_unsharded_bytes(const Plan& plan);
 
 /// Units as a forward is expected to run them before one has been seen: each before those inside it, else in their
-/// order.
+/// order; and as backward runs them: each before those inside it, else the last one first.
 std::vector<size_t> forward_order(const Plan& plan);
+std::vector<size_t> backward_order(const Plan& plan);
 
 /// The part of a parameter that one rank owns, in elements of the flattened parameter: [begin, end).
 struct ShardRange {

@@ -261,7 +261,8 @@ void Unit::open() {
   runtime_->enter_call();
   try {
     runtime_->check_gradients();
-    unshard(/*for_forward=*/true);
+    // What was gathered ahead, in this forward, is not older than it.
+    unshard(/*for_forward=*/!gathered_ahead_);
     runtime_->gather_ahead_in_forward(shared_from_this());
   } catch (...) {
     runtime_->leave_call();

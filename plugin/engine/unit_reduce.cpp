@@ -164,7 +164,8 @@ void Unit::start_sum(size_t b) {
     any = true;
   }
   if (!any && !partial_sums_[b].defined()) return;
-  SumInFlight started{.buffer = b};
+  SumInFlight started;
+  started.buffer = b;
   if (any) {
     started.packed = pack_gradients(b);
     started.sum = started.packed;

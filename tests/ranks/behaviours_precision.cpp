@@ -253,16 +253,6 @@ RANK_CASE(Behaviour_G6, what_a_unit_writes_to_its_inputs_reaches_the_caller) {
   }
 }
 
-RANK_CASE(Behaviour_G8, buffers_are_not_cast) {
-  auto buffers = load(context, "Buffers");
-  const auto with_norm = shard(context, buffers, computing_in(DType::kBFloat16, units_of({"Normalised"})));
-  mean_square(buffers.forward({fill({4, 8}, 3)})).backward();
-  for (const auto& buffer : buffers.named_buffers()) {
-    const bool counts = buffer.name.ends_with("num_batches_tracked");
-    EXPECT_EQ(buffer.value.scalar_type(), counts ? at::kLong : at::kFloat) << buffer.name;
-  }
-}
-
 RANK_CASE(Behaviour_G9, containers_of_activations) {
   expect_trains_in(context, "Containers", DType::kBFloat16,
                    {units_of({"TupleUnit", "ListUnit", "DictUnit", "OptionalUnit", "NamedTupleUnit"})});

@@ -25,7 +25,9 @@ CaseFunction step_with(size_t at, std::function<void()> fault, double timeout_s 
   return [at, fault = std::move(fault), timeout_s](RankContext& context) {
     auto communicator = context.new_communicator(timeout_s);
     auto module = load(context, kModel.file);
-    const auto sharded = shard(context, module, by_layer(kModel), communicator);
+    Sharding sharding = by_layer(kModel);
+    sharding.prefetch = {0, 0};  // one collective at a time, so that it is known which one fails
+    const auto sharded = shard(context, module, sharding, communicator);
     next_token_loss(module, 0, context.rank()).backward();
     communicator->forget();
     if (context.rank() == kLost) {
