@@ -178,6 +178,24 @@ RANK_CASE(Behaviour_B11, unshard_ahead_trains_like_unsharded) {
   expect_shards_equal(*run.sharded, reference.parameters, 1e-5);
 }
 
+/// Of the unit that is needed last, in forward and in backward.
+RANK_CASE(Behaviour_C10, unshard_of_the_wrong_unit_ahead) {
+  const Recipe recipe = odd_recipe(3);
+  const Reference reference = train_unsharded(load(context, "ThreeLayers"), recipe, context.world());
+  Run run(context);
+  const auto optimizer = make_optimizer(recipe.optimizer, tensors_of(*run.sharded), recipe.rate);
+  for (int64_t step = 0; step < recipe.steps; ++step) {
+    optimizer->zero_grad();
+    run.sharded->start_unshard("c", false);
+    const at::Tensor loss = run.loss(step);
+    run.sharded->start_unshard("a", false);
+    loss.backward();
+    EXPECT_EQ(run.whole(), 0);
+    optimizer->step();
+  }
+  expect_shards_equal(*run.sharded, reference.parameters, 1e-5);
+}
+
 RANK_CASE(Behaviour_B5, reshard_inside_a_forward_or_backward_is_refused) {
   Run run(context);
   const auto inside = [&](const std::string& path) {
@@ -229,6 +247,17 @@ RANK_CASE(Behaviour_B16, a_unit_alone_after_the_root) {
   Recipe recipe = odd_recipe(4);
   recipe.loss = [](jit::Module& module, int64_t step, int64_t rank) {
     if (step % 2 == 0) return mean_square(module.forward({odd_input(step, rank)}));
+    return mean_square(module.attr("b").toModule().forward({odd_input(step, rank)}));
+  };
+  recipe.optimizer = Optimizer::kSgd;
+  expect_odd_trains(context, "ThreeLayers", {"Layer"}, recipe);
+}
+
+/// PyTorch refuses it; here the root has nothing to do with a unit that is called first.
+RANK_CASE(Behaviour_A21, a_unit_alone_before_the_root) {
+  Recipe recipe = odd_recipe(4);
+  recipe.loss = [](jit::Module& module, int64_t step, int64_t rank) {
+    if (step % 2 == 1) return mean_square(module.forward({odd_input(step, rank)}));
     return mean_square(module.attr("b").toModule().forward({odd_input(step, rank)}));
   };
   recipe.optimizer = Optimizer::kSgd;

@@ -86,6 +86,33 @@ RANK_CASE(Behaviour_C6, two_forwards_one_backward) {
   }
 }
 
+/// Whole from forward on for the first half of backward; that half reshards them.
+RANK_CASE(Behaviour_C8, two_forwards_of_kept_units) {
+  Run run(context, resharding(false));
+  at::Tensor loss = next_token_loss(run.module, 0, context.rank());
+  EXPECT_EQ(run.events_of([&] { loss = loss + next_token_loss(run.module, 1, context.rank()); }), "");
+  EXPECT_EQ(run.events_of([&] { loss.backward(); }), "P 2, P 1, P 0, U 2, U 1, P 2, U 0, P 1, P 0, P r");
+}
+
+/// Steps, and forwards without gradients between them.
+RANK_CASE_ON(Behaviour_C14, ranks_communicate_in_one_order, 2, 4) {
+  Run run(context, resharding(ReshardAuto{}));
+  const auto optimizer = make_optimizer(Optimizer::kSgd, tensors_of(*run.sharded), 0.01);
+  for (int64_t step = 0; step < 3; ++step) {
+    optimizer->zero_grad();
+    next_token_loss(run.module, step, context.rank()).backward();
+    optimizer->step();
+    const at::NoGradGuard no_grad;
+    next_token_loss(run.module, step, context.rank());
+  }
+  std::string text;
+  for (const CollectiveRecord& record : run.communicator->records()) {
+    text += record.purpose + std::to_string(static_cast<int>(record.kind)) + std::to_string(record.bytes);
+  }
+  const auto digest = static_cast<double>(std::hash<std::string>{}(text) % 1000003);
+  EXPECT_EQ(context.sum(digest), digest * static_cast<double>(context.world()));
+}
+
 /// The most that is whole at once is the plan's, however far gathers run ahead.
 RANK_CASE_ON(Behaviour_C11, memory_of_gathers_ahead, 1, 2) {
   for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {

@@ -334,6 +334,95 @@ RANK_CASE(Behaviour_E10, zero_gradients_drops_what_waits) {
   }
 }
 
+// With G groups and three micro-batches of which the last is in sync: 2 G each where all reshard, 2 G - 1 where the
+// root is kept after forward, G where all are. What is kept after backward too is gathered once.
+RANK_CASE(Behaviour_E5, gathers_by_who_is_kept) {
+  struct Kept {
+    std::string strategy;
+    ReshardAfterForward reshard;
+    std::string after_backward;  // "all", "root" or none
+    int64_t gathers;
+  };
+  for (const Kept& kept :
+       {Kept{"full_shard", true, "", 2 * kGroups * 3}, Kept{"full_shard", ReshardAuto{}, "", (2 * kGroups - 1) * 3},
+        Kept{"shard_grad_op", ReshardAuto{}, "", kGroups * 3}, Kept{"shard_grad_op", ReshardAuto{}, "all", kGroups},
+        Kept{"shard_grad_op", ReshardAuto{}, "root", kGroups + (kGroups - 1) * 2}}) {
+    SCOPED_TRACE(kept.strategy + ", kept after backward: " + kept.after_backward);
+    Sharding sharding = by_layer(kModel, kept.strategy);
+    sharding.reshard = kept.reshard;
+    Run run(context, sharding);
+    if (!kept.after_backward.empty()) {
+      run.sharded->set_reshard_after_backward("", /*recurse=*/kept.after_backward == "all", false);
+    }
+    for (int64_t batch = 0; batch < 3; ++batch) {
+      run.sharded->set_gradient_sync("", true, batch == 2);
+      backward(run.module, context, batch);
+    }
+    EXPECT_EQ(counted(*run.communicator)[0], kept.gathers);
+    expect_gradients_equal(*run.sharded, accumulated_gradients(context, 3));
+  }
+}
+
+/// What waits has the dtype of the reductions: 256 + 1 is 256 in bfloat16. Numbers of PyTorch's FSDP2 for bfloat16.
+RANK_CASE(Behaviour_E8, dtype_of_what_waits) {
+  using Batches = std::vector<std::pair<double, bool>>;  // a gradient, and whether its pass is in sync
+  const Batches fits{{256.0, true}, {1.0, false}, {-256.0, true}};
+  const Batches rounds{{3.0, true}, {256.0, false}, {1.0, false}, {-256.0, true}};
+  for (const bool wide : {false, true}) {
+    for (const auto& [batches, wanted] : {std::pair{fits, 1.0}, {rounds, wide ? 4.0 : 3.0}}) {
+      auto module = load(context, "ones");
+      Sharding sharding;
+      sharding.precision.param = DType::kBFloat16;
+      if (wide) sharding.precision.reduce = DType::kFloat32;
+      const auto communicator = context.new_communicator();
+      const auto sharded = shard(context, module, sharding, communicator);
+      for (const auto& [gradient, sync] : batches) {
+        sharded->set_gradient_sync("", true, sync);
+        module.forward({at::full({1, 4}, gradient)}).toTensor().sum().backward();
+      }
+      const at::Tensor own = sharded->parameters()[0].tensor.grad();
+      EXPECT_EQ(own.scalar_type(), at::kFloat);
+      EXPECT_TRUE(at::equal(own, at::full_like(own, wanted))) << own;
+      EXPECT_EQ(communicator->records().back().bytes, 16 * (wide ? 4 : 2)) << "G2: 16 elements in the reduce dtype";
+    }
+  }
+}
+
+/// Steps of several micro-batches each, 'y' for those in sync, against the plain model (E14).
+void expect_accumulates(RankContext& context, const Sharding& sharding, const std::string& order, int64_t steps) {
+  SCOPED_TRACE(order);
+  auto plain = load(context, kModel.file);
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor& parameter : plain.parameters()) parameters.push_back(parameter);
+  const auto plain_optimizer = make_optimizer(Optimizer::kMomentum, parameters, 0.02);
+  Run run(context, sharding);
+  const auto optimizer = make_optimizer(Optimizer::kMomentum, tensors_of(*run.sharded), 0.02);
+  int64_t batch = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    plain_optimizer->zero_grad();
+    optimizer->zero_grad();
+    for (const char sync : order) {
+      for (int64_t rank = 0; rank < context.world(); ++rank) {
+        (next_token_loss(plain, batch, rank) / static_cast<double>(context.world())).backward();
+      }
+      run.sharded->set_gradient_sync("", true, sync == 'y');
+      backward(run.module, context, batch);
+      ++batch;
+    }
+    plain_optimizer->step();
+    optimizer->step();
+  }
+  expect_shards_equal(*run.sharded, named_parameters(plain), 1e-5);
+}
+
+RANK_CASE(Behaviour_E15, sync_and_no_sync_by_threes) {
+  for (const std::string order : {"yyynnnyyy", "nnnyyynnny"}) expect_accumulates(context, by_layer(kModel), order, 1);
+}
+
+RANK_CASE_ON(Behaviour_F12, accumulates_on_a_mesh, 4) {
+  expect_accumulates(context, on_mesh(2, 2), "nny", 3);
+}
+
 /// A unit that the last micro-batch does not use still hands over what waits.
 RANK_CASE(Behaviour_E13, used_in_some_micro_batches_only) {
   for (const bool late : {true, false}) {

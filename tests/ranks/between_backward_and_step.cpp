@@ -10,6 +10,7 @@
 
 #include "registry/error.hpp"
 #include "tests/ranks/language_models.hpp"
+#include "tests/ranks/odd_training.hpp"
 
 namespace fsdp2::testing {
 namespace {
@@ -58,7 +59,7 @@ Sharded sharded_after_backward(RankContext& context, const std::string& strategy
   return result;
 }
 
-RANK_CASE_ON(GradientCalls, norms_are_those_of_the_whole, 1, 2, 4) {
+RANK_CASE_ON(Behaviour_I7, norms_are_those_of_the_whole, 1, 2, 4) {
   const auto plain = after_backward(context);
   for (const char* strategy : {"full_shard", "no_shard"}) {
     const Sharded sharded = sharded_after_backward(context, strategy);
@@ -74,7 +75,7 @@ RANK_CASE_ON(GradientCalls, norms_are_those_of_the_whole, 1, 2, 4) {
   }
 }
 
-RANK_CASE(GradientCalls, clipping_is_that_of_the_whole) {
+RANK_CASE(Behaviour_I9, clipping_is_that_of_the_whole) {
   for (const double p : {2.0, kInfinity}) {
     const auto plain = after_backward(context);
     const double wanted = torch::nn::utils::clip_grad_norm_(distinct(plain), 0.01, p);
@@ -92,7 +93,35 @@ RANK_CASE(GradientCalls, clipping_is_that_of_the_whole) {
   for (const at::Tensor& shard : tensors_of(*sharded.engine)) EXPECT_FALSE(shard.grad().defined());
 }
 
-RANK_CASE(GradientCalls, unscaling_finds_infinity_of_any_rank) {
+/// One number of each rank; parameters without a gradient, and gradients of zero, stay as they are.
+RANK_CASE(Behaviour_I8, clipping_exchanges_one_number) {
+  const auto loss_of = [](torch::jit::Module& module, int64_t rank) {
+    return mean_square(module.forward({odd_input(0, rank), int64_t{1}}));
+  };
+  auto plain = load(context, "Chosen");
+  for (int64_t rank = 0; rank < context.world(); ++rank) {
+    (loss_of(plain, rank) / static_cast<double>(context.world())).backward();
+  }
+  auto module = load(context, "Chosen");
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+  loss_of(module, context.rank()).backward();
+  communicator->forget();
+  const double wanted = torch::nn::utils::clip_grad_norm_(distinct(plain), 0.01, 2);
+  EXPECT_NEAR(sharded->clip_gradient_norm(0.01, 2), wanted, 1e-5 * wanted);
+  ASSERT_EQ(communicator->records().size(), 1U);
+  EXPECT_EQ(communicator->records().front().bytes, 8 * context.world());
+  expect_gradients_equal(*sharded, gradients_of(plain));  // I10: two of its units have none
+  for (const at::Tensor& shard : tensors_of(*sharded)) {
+    if (shard.grad().defined()) shard.mutable_grad().zero_();
+  }
+  EXPECT_EQ(sharded->clip_gradient_norm(0.01, 2), 0);
+  for (const at::Tensor& shard : tensors_of(*sharded)) {
+    EXPECT_TRUE(!shard.grad().defined() || at::equal(shard.grad(), at::zeros_like(shard)));
+  }
+}
+
+RANK_CASE(Behaviour_I13, unscaling_finds_infinity_of_any_rank) {
   const auto plain = after_backward(context);
   const Sharded sharded = sharded_after_backward(context, "full_shard");
   for (const at::Tensor& shard : tensors_of(*sharded.engine)) shard.mutable_grad().mul_(1024);
@@ -107,7 +136,7 @@ RANK_CASE(GradientCalls, unscaling_finds_infinity_of_any_rank) {
   EXPECT_THROW(sharded.engine->unscale_gradients(0), Error);
 }
 
-RANK_CASE_ON(GradientCalls, whole_tensors_from_shards, 1, 2, 4) {
+RANK_CASE_ON(Behaviour_I4, whole_tensors_from_shards, 1, 2, 4) {
   const auto plain = after_backward(context);
   const TensorsByName parameters = named_parameters(plain);
   const TensorsByName gradients = gradients_of(plain);

@@ -51,13 +51,13 @@ Sharding with(const std::string& strategy, ReshardAfterForward reshard = Reshard
   return sharding;
 }
 
-RANK_CASE_ON(CollectiveCounts, full_shard_keeps_the_root, 2, 4) {
+RANK_CASE_ON(Behaviour_B4, full_shard_keeps_the_root, 2, 4) {
   expect_counts(context, with("full_shard"), {4, 3, 4});
 }
-RANK_CASE_ON(CollectiveCounts, full_shard_resharding_the_root_too, 2, 4) {
+RANK_CASE_ON(Behaviour_B4, full_shard_resharding_the_root_too, 2, 4) {
   expect_counts(context, with("full_shard", true), {4, 4, 4});
 }
-RANK_CASE_ON(CollectiveCounts, shard_grad_op, 2, 4) {
+RANK_CASE_ON(Behaviour_B4, shard_grad_op, 2, 4) {
   expect_counts(context, with("shard_grad_op"), {4, 0, 4});
 }
 RANK_CASE_ON(CollectiveCounts, no_shard, 2, 4) {
@@ -78,7 +78,7 @@ RANK_CASE_ON(CollectiveCounts, world_of_one_when_forced, 1) {
 }
 
 /// The root stays whole without gradients, the blocks do not.
-RANK_CASE_ON(CollectiveCounts, no_grad_forwards, 2, 4) {
+RANK_CASE_ON(Behaviour_B18, the_root_stays_whole, 2, 4) {
   auto module = load(context, kModel.file);
   auto communicator = context.new_communicator();
   const auto sharded = shard(context, module, with("full_shard"), communicator);
@@ -92,7 +92,7 @@ RANK_CASE_ON(CollectiveCounts, no_grad_forwards, 2, 4) {
 }
 
 /// Two micro-batches: gradients add up in the shards, each backward reduces.
-RANK_CASE_ON(CollectiveCounts, accumulated_backwards, 2, 4) {
+RANK_CASE_ON(Behaviour_E1, accumulated_backwards, 2, 4) {
   auto reference = load(context, kModel.file);
   for (int64_t step = 0; step < 2; ++step) {
     for (int64_t rank = 0; rank < context.world(); ++rank) {

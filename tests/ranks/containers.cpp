@@ -46,7 +46,7 @@ RANK_CASE(Containers, dictionary_into_and_out_of_the_root) {
 }
 
 /// A loss that leaves one output, and with it a unit, without a gradient; then both, then the other.
-RANK_CASE(Containers, unused_output) {
+RANK_CASE(Behaviour_H12, unused_output) {
   Recipe recipe = odd_recipe(5);
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     const auto outputs = module.forward({odd_input(step, rank)}).toTuple()->elements().vec();

@@ -130,7 +130,10 @@ void export_while_sharded(RankContext& context, const std::string& model, const 
   // Back to the file's weights, and to those of the export.
   for (const std::string& file : {source, target}) {
     context.barrier();
+    std::vector<const void*> places;
+    for (const at::Tensor& shard : tensors_of(*sharded)) places.push_back(shard.const_data_ptr());
     sharded->load_from(file);
+    for (size_t i = 0; i < places.size(); ++i) EXPECT_EQ(tensors_of(*sharded)[i].const_data_ptr(), places[i]);
     auto plain = jit::load(file);
     expect_shards_equal(*sharded, named_parameters(plain), 0);
     const at::NoGradGuard no_grad;  // a kept unit must not go on with what it had
@@ -158,7 +161,7 @@ void export_while_sharded(RankContext& context, const std::string& model, const 
   }
 }
 
-RANK_CASE_ON(DetachedAndSaved, exported_while_sharded, 1, 2) {
+RANK_CASE_ON(Behaviour_I2, exported_and_loaded_while_sharded, 1, 2) {
   for (const char* model : {"lm_tied", "hf_llama"}) {
     const auto& models = language_models();
     const auto known = std::find_if(models.begin(), models.end(), [&](const auto& m) { return m.file == model; });

@@ -69,10 +69,10 @@ void two_forwards_all_ways(RankContext& context, bool one_backward) {
   }
 }
 
-RANK_CASE_ON(InterleavedPasses, two_forwards_then_two_backwards, 1, 2) {
+RANK_CASE_ON(Behaviour_H11, two_forwards_then_two_backwards, 1, 2) {
   two_forwards_all_ways(context, false);
 }
-RANK_CASE_ON(InterleavedPasses, two_forwards_then_one_backward, 1, 2) {
+RANK_CASE_ON(Behaviour_H10, two_forwards_then_one_backward, 1, 2) {
   two_forwards_all_ways(context, true);
 }
 
@@ -109,7 +109,7 @@ void optimizer_after_a_forward(RankContext& context, bool with_gradients, Reshar
   }
 }
 
-RANK_CASE_ON(InterleavedPasses, optimizer_made_after_a_forward, 1, 2) {
+RANK_CASE_ON(Behaviour_I14, optimizer_made_after_a_forward, 1, 2) {
   for (const bool with_gradients : {false, true}) {
     optimizer_after_a_forward(context, with_gradients, ReshardAuto{}, "full_shard");
     optimizer_after_a_forward(context, with_gradients, true, "full_shard");

@@ -119,7 +119,7 @@ const bool added = [] {
   return true;
 }();
 
-RANK_CASE_ON(Memory, planned_peak_of_nested_units, 2, 4) {
+RANK_CASE_ON(Behaviour_K3, planned_peak_of_nested_units, 2, 4) {
   Sharding sharding;
   sharding.classes = {"Outer", "Layer"};
   const auto loss = [](torch::jit::Module& module) {
@@ -130,7 +130,7 @@ RANK_CASE_ON(Memory, planned_peak_of_nested_units, 2, 4) {
   expect_planned_peak(context, "Nested", sharding, loss);
 }
 
-RANK_CASE_ON(Memory, planned_peak_of_shard_grad_op, 2, 4) {
+RANK_CASE_ON(Behaviour_K4, planned_peak_of_shard_grad_op, 2, 4) {
   expect_planned_peak(context, kModel.file, by_layer(kModel, "shard_grad_op"),
                       [&](torch::jit::Module& m) { return next_token_loss(m, 0, context.rank()); });
 }
@@ -186,16 +186,25 @@ void live_bytes_by_allocator(RankContext& context, Layout layout) {
   const int64_t after_first = CountingAllocator::live;
   for (int64_t step = 1; step < 6; ++step) next_token_loss(module, step, context.rank()).backward();
   EXPECT_LE(CountingAllocator::live, after_first + 4096) << "memory grows from step to step";
+  {
+    // AdamW's two moments, beside shards and gradients; then without gradients.
+    const auto optimizer = make_optimizer(Optimizer::kAdamW, tensors_of(*sharded), 1e-4);
+    optimizer->step();
+    const int64_t beside = start + statistics.planned_peak_bytes + others + kSlack;
+    EXPECT_LE(CountingAllocator::live, 4 * statistics.shard_bytes + beside);
+    optimizer->zero_grad();
+    EXPECT_LE(CountingAllocator::live, 3 * statistics.shard_bytes + beside);
+  }
   sharded->detach();
   sharded.reset();
   communicator.reset();  // has buffers of its own
   EXPECT_LE(CountingAllocator::live - start, loaded + kSlack) << "detach leaves more than the plain module";
 }
 
-RANK_CASE_ON(Memory, live_bytes_by_allocator, 2, 4) {
+RANK_CASE_ON(Behaviour_K10, live_bytes_by_allocator, 2, 4) {
   live_bytes_by_allocator(context, Layout::kRagged);
 }
-RANK_CASE_ON(Memory, live_bytes_by_allocator_per_parameter, 2, 4) {
+RANK_CASE_ON(Behaviour_K10, live_bytes_by_allocator_per_parameter, 2, 4) {
   live_bytes_by_allocator(context, Layout::kPerParameter);
 }
 

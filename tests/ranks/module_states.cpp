@@ -243,7 +243,7 @@ RANK_CASE(ModuleStates, two_engines_in_one_backward) {
 }
 
 /// A module is sharded once.
-RANK_CASE(ModuleStates, sharded_twice_is_refused) {
+RANK_CASE(Behaviour_A26, sharded_twice_is_refused) {
   auto module = load(context, "ThreeLayers");
   const auto sharded = shard(context, module, units_of({"Layer"}));
   EXPECT_ANY_THROW(shard(context, module, units_of({"Layer"})));

@@ -77,6 +77,28 @@ RANK_CASE(OptimizerBinding, tied_once_and_strangers_stay) {
   for (size_t i = 0; i + 1 < bound.size(); ++i) EXPECT_TRUE(shards.erase(bound[i].unsafeGetTensorImpl()) == 1) << i;
 }
 
+/// Moments of a rank's rows; of none on the last of four ranks, which has no row of 5 nor of 3.
+RANK_CASE_ON(Behaviour_I15, state_has_the_size_of_shards, 2, 4) {
+  auto module = load(context, "net3");
+  Sharding sharding;
+  sharding.layout = Layout::kPerParameter;
+  const auto sharded = shard(context, module, sharding);
+  torch::optim::AdamW optimizer(tensors_of(*sharded), torch::optim::AdamWOptions(1e-3));
+  module.forward({at::ones({2, 4})}).toTensor().sum().backward();
+  for (const auto& [name, shard] : sharded->parameters()) {
+    ASSERT_TRUE(shard.grad().defined()) << name;
+    EXPECT_EQ(shard.grad().sizes(), shard.sizes()) << name;
+    EXPECT_EQ(shard.numel() == 0, context.rank() == 3) << name;
+  }
+  optimizer.step();
+  for (const auto& [name, shard] : sharded->parameters()) {
+    const auto& state =
+        static_cast<const torch::optim::AdamWParamState&>(*optimizer.state().at(shard.unsafeGetTensorImpl()));
+    EXPECT_EQ(state.exp_avg().sizes(), shard.sizes()) << name;
+    EXPECT_EQ(state.exp_avg_sq().sizes(), shard.sizes()) << name;
+  }
+}
+
 RANK_CASE(OptimizerBinding, state_is_refused_and_a_failure_changes_nothing) {
   auto module = load(context, "lm");
   const std::vector<at::Tensor> before = [&] {

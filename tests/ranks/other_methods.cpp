@@ -7,13 +7,13 @@ namespace fsdp2::testing {
 namespace {
 
 /// The root's forward calls `features` of its unit: right, as it would be without us.
-RANK_CASE(OtherMethods, called_by_the_parent) {
+RANK_CASE(Behaviour_B17, called_by_the_parent) {
   expect_odd_trains(context, "CallsFeatures", {"Featured"});
   expect_odd_trains(context, "CallsFeatures", {"Linear"});
 }
 
 /// The host calls a method of the root that is not forward: right, or refused by name, never computed on shards.
-RANK_CASE(OtherMethods, called_by_the_host) {
+RANK_CASE(Behaviour_B17, called_by_the_host) {
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     return mean_square(module.run_method("whole", odd_input(step, rank)));

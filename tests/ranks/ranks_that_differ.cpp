@@ -161,8 +161,8 @@ RANK_CASE(RanksThatDiffer, the_order_is_compared_in_the_first_steps_only) {
   EXPECT_EQ(collectives[0], 9U + 6U + 2U * 3U) << "one look before each, two before a reduction";
 }
 
-/// load.mode = "broadcast": parameters and buffers of rank 0, whatever the others hold.
-RANK_CASE_ON(RanksThatDiffer, rank_0s_values_are_sent, 2, 4) {
+/// load.mode = "broadcast": parameters and buffers of rank 0, whatever the others hold. Replicas, too.
+RANK_CASE_ON(Behaviour_F8, rank_0s_values_are_sent, 2, 4) {
   auto module = load(context, "Buffers");
   const auto wanted = named_parameters(load(context, "Buffers"));
   {
@@ -171,6 +171,8 @@ RANK_CASE_ON(RanksThatDiffer, rank_0s_values_are_sent, 2, 4) {
     for (const at::Tensor& buffer : module.buffers()) buffer.add_(context.rank());
   }
   Sharding sharding;
+  sharding.strategy = "hybrid_shard";
+  sharding.mesh = {context.world() / 2, 2};
   sharding.load_mode = LoadMode::kBroadcast;
   const auto sharded = shard(context, module, sharding);
   sharded->detach();

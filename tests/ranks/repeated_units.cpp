@@ -8,11 +8,11 @@
 namespace fsdp2::testing {
 namespace {
 
-RANK_CASE(RepeatedUnits, side_by_side) {
+RANK_CASE(Behaviour_H7, side_by_side) {
   expect_odd_trains(context, "SideBySide", {"Layer"});
   expect_odd_trains(context, "SideBySide", {"Linear"});
 }
-RANK_CASE(RepeatedUnits, in_a_chain) {
+RANK_CASE(Behaviour_H8, in_a_chain) {
   expect_odd_trains(context, "Chain", {"Layer"});
   expect_odd_trains(context, "Chain", {"Linear"});
 }
@@ -38,7 +38,7 @@ RANK_CASE(RepeatedUnits, chosen_by_an_input) {
 }
 
 /// A unit that does not run costs nothing and has no gradient, so that weight decay leaves it alone.
-RANK_CASE_ON(RepeatedUnits, never_run, 2, 4) {
+RANK_CASE_ON(Behaviour_H13, never_run, 2, 4) {
   auto module = load(context, "Chosen");
   auto communicator = context.new_communicator();
   const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
@@ -103,7 +103,7 @@ RANK_CASE(RepeatedUnits, nested) {
   expect_odd_trains(context, "Nested", {"Outer", "Layer", "Linear"});
 }
 
-RANK_CASE(RepeatedUnits, one_object_by_two_paths) {
+RANK_CASE(Behaviour_A16, one_object_by_two_paths) {
   expect_odd_trains(context, "OneObjectTwoPaths", {"Layer"});
   Sharding every;
   every.policy = WrapPolicy::kEvery;
@@ -120,21 +120,77 @@ RANK_CASE(RepeatedUnits, every_module_a_unit) {
   }
 }
 
-/// Counts of PyTorch's own for three units: each call gathers, each unit reduces once.
-RANK_CASE_ON(RepeatedUnits, counts, 2, 4) {
-  for (const std::string model : {"SideBySide", "Chain"}) {
-    SCOPED_TRACE(model);
+/// Counts of PyTorch's own for three units: where units are resharded each call gathers; each unit reduces once. The
+/// chain's unit is resharded between its two backwards in any case: one gather more.
+RANK_CASE_ON(Behaviour_H8, counts_of_pytorch, 2, 4) {
+  struct Case {
+    std::string model;
+    std::string strategy;
+    int64_t in_forward;
+    int64_t in_backward;
+  };
+  for (const auto& [model, strategy, in_forward, in_backward] :
+       {Case{"SideBySide", "full_shard", 3, 2}, Case{"SideBySide", "shard_grad_op", 2, 0},
+        Case{"Chain", "full_shard", 3, 3}, Case{"Chain", "shard_grad_op", 2, 1}}) {
+    SCOPED_TRACE(model + " " + strategy);
     auto module = load(context, model);
     auto communicator = context.new_communicator();
-    const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+    Sharding sharding = units_of({"Layer"});
+    sharding.strategy = strategy;
+    const auto sharded = shard(context, module, sharding, communicator);
     communicator->forget();
     const at::Tensor loss = mean_square(module.forward({odd_input(0, context.rank())}));
-    EXPECT_EQ(communicator->count(Collective::kAllGather), 3);
+    EXPECT_EQ(communicator->count(Collective::kAllGather), in_forward);
     loss.backward();
+    EXPECT_EQ(communicator->count(Collective::kAllGather), in_forward + in_backward);
     EXPECT_EQ(communicator->count(Collective::kReduceScatter), 2);
-    // The chain's unit is resharded between its two backwards: one gather more.
-    EXPECT_EQ(communicator->count(Collective::kAllGather), model == "Chain" ? 6 : 5);
   }
+}
+
+/// What waits goes with the first backward of the chain's unit, what this pass gives with the second.
+RANK_CASE(Behaviour_H9, in_a_chain_after_a_pass_without_sync) {
+  const auto loss_of = [](torch::jit::Module& module, int64_t batch, int64_t rank) {
+    return mean_square(module.forward({odd_input(batch, rank)}));
+  };
+  auto plain = load(context, "Chain");
+  for (int64_t batch = 0; batch < 2; ++batch) {
+    for (int64_t rank = 0; rank < context.world(); ++rank) {
+      (loss_of(plain, batch, rank) / static_cast<double>(context.world())).backward();
+    }
+  }
+  TensorsByName wanted;
+  for (const auto& [name, tensor] : named_parameters(plain)) wanted[name] = tensor.grad();
+
+  auto module = load(context, "Chain");
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+  sharded->set_gradient_sync("", true, false);
+  loss_of(module, 0, context.rank()).backward();
+  sharded->set_gradient_sync("", true, true);
+  communicator->forget();
+  loss_of(module, 1, context.rank()).backward();
+  EXPECT_EQ(communicator->count(Collective::kAllGather), 6);
+  EXPECT_EQ(communicator->count(Collective::kReduceScatter), 3);
+  expect_gradients_equal(*sharded, wanted);
+}
+
+/// A layer three times, a frozen one between, and a use without gradients in the same forward.
+RANK_CASE(Behaviour_H6, around_a_frozen_unit) {
+  Recipe recipe = odd_recipe();
+  recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
+    auto a = module.attr("a").toModule();
+    auto b = module.attr("b").toModule();
+    for (const at::Tensor& parameter : b.parameters()) parameter.requires_grad_(false);
+    const at::Tensor x = odd_input(step, rank);
+    const at::Tensor between = b.forward({a.forward({x})}).toTensor();
+    at::Tensor aside;
+    {
+      const at::NoGradGuard no_grad;
+      aside = a.forward({x}).toTensor();
+    }
+    return mean_square(a.forward({a.forward({between}).toTensor() + aside}));
+  };
+  expect_odd_trains(context, "ThreeLayers", {"Layer"}, recipe);
 }
 
 /// Ranks could gather in different orders. A fork inside one unit is that unit's own business.

@@ -64,18 +64,18 @@ void tied_pair(RankContext& context, const Sharding& sharding) {
   expect_tied(loaded, "n.bias", "m.bias");
 }
 
-RANK_CASE_ON(TiedWeights, pair_in_the_root, 1, 2) {
+RANK_CASE_ON(Behaviour_H14, pair_in_the_root, 1, 2) {
   tied_pair(context, {});
   tied_pair(context, with({}, true));
   tied_pair(context, per_parameter({}));
   tied_pair(context, per_parameter({}, true));
 }
-RANK_CASE_ON(TiedWeights, pair_over_two_units, 1, 2) {
+RANK_CASE_ON(Behaviour_H15, pair_over_two_units, 1, 2) {
   tied_pair(context, units_of({"Linear"}));
   tied_pair(context, with(units_of({"Linear"}), true));
   tied_pair(context, per_parameter(units_of({"Linear"})));
 }
-RANK_CASE_ON(TiedWeights, pair_kept_after_forward, 1, 2) {
+RANK_CASE_ON(Behaviour_H15, pair_kept_after_forward, 1, 2) {
   Sharding sharding = units_of({"Linear"});
   sharding.strategy = "shard_grad_op";
   tied_pair(context, sharding);
@@ -132,12 +132,12 @@ void tied_table(RankContext& context, const Sharding& sharding, bool expects_a_n
   }
 }
 
-RANK_CASE_ON(TiedWeights, uneven_table_in_the_root, 2, 4) {
+RANK_CASE_ON(Behaviour_H16, uneven_table_in_the_root, 2, 4) {
   tied_table(context, {}, false);
   tied_table(context, with({}, true), false);
   tied_table(context, per_parameter({}), false);
 }
-RANK_CASE_ON(TiedWeights, uneven_table_over_two_units, 2, 4) {
+RANK_CASE_ON(Behaviour_H16, uneven_table_over_two_units, 2, 4) {
   tied_table(context, units_of({"Embedding", "Linear"}), true);
   tied_table(context, with(units_of({"Embedding", "Linear"}), true), true);
   tied_table(context, per_parameter(units_of({"Embedding", "Linear"})), true);

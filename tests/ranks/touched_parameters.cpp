@@ -94,7 +94,7 @@ RANK_CASE(TouchedParameters, inside_a_hook_of_backward) {
 }
 
 /// The sharded tensors stay the same objects for good.
-RANK_CASE(TouchedParameters, objects_stay) {
+RANK_CASE(Behaviour_I3, objects_stay) {
   auto module = load(context, "ThreeLayers");
   Sharding sharding;
   sharding.classes = {"Layer"};

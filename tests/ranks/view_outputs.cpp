@@ -89,22 +89,22 @@ void out_of_place(RankContext& context, const std::string& model) {
   all_ways(context, model, 4);
 }
 
-RANK_CASE_ON(ViewOutputs, squeeze, 1, 2) {
+RANK_CASE_ON(Behaviour_H23, squeeze, 1, 2) {
   in_place(context, "view_squeeze");
 }
-RANK_CASE_ON(ViewOutputs, squeeze_traced, 1, 2) {
+RANK_CASE_ON(Behaviour_H23, squeeze_traced, 1, 2) {
   in_place(context, "view_squeeze_traced");
 }
-RANK_CASE_ON(ViewOutputs, no_squeeze, 1, 2) {
+RANK_CASE_ON(Behaviour_H23, no_squeeze, 1, 2) {
   in_place(context, "view_plain");
 }
-RANK_CASE_ON(ViewOutputs, reshape, 1, 2) {
+RANK_CASE_ON(Behaviour_H23, reshape, 1, 2) {
   in_place(context, "view_reshape");
 }
-RANK_CASE_ON(ViewOutputs, squeeze_out_of_place, 1, 2) {
+RANK_CASE_ON(Behaviour_H23, squeeze_out_of_place, 1, 2) {
   out_of_place(context, "view_squeeze_out_of_place");
 }
-RANK_CASE_ON(ViewOutputs, no_squeeze_out_of_place, 1, 2) {
+RANK_CASE_ON(Behaviour_H23, no_squeeze_out_of_place, 1, 2) {
   out_of_place(context, "view_plain_out_of_place");
 }
 

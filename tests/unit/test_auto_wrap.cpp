@@ -72,7 +72,7 @@ TEST(AutoWrap, ByClass) {
   EXPECT_TRUE(result.notes.empty());
 }
 
-TEST(AutoWrap, NestedUnitsHaveParents) {
+TEST(Behaviour_A15, NestedUnitsHaveParents) {
   const TreeBuilder model = small_model();
   const Result result = select(model.tree(), transformer({"Block", "Linear"}));
   // The blocks keep no parameter of their own, so they are dropped.
@@ -100,7 +100,7 @@ TEST(AutoWrap, UnknownClass) {
   EXPECT_EQ(error.details().nearest, "Block");
 }
 
-TEST(AutoWrap, AContainerClassIsRefused) {
+TEST(Behaviour_A27, AContainerClassIsRefused) {
   const TreeBuilder model = small_model();
   EXPECT_EQ(test::text_of([&] { select(model.tree(), transformer({"ModuleList"})); }),
             "the modules of class `ModuleList` are containers without a forward and cannot be units");
@@ -192,7 +192,7 @@ TEST(AutoWrap, AReaderOutsideTheHolderMovesAParameterUp) {
                               "`attention`, the innermost unit that encloses them"});
 }
 
-TEST(AutoWrap, OneObjectUnderTwoPathsIsOneUnit) {
+TEST(Behaviour_A16, OneObjectUnderTwoPathsIsOneUnit) {
   TreeBuilder model;
   const size_t a = model.module(0, "a", "Block");
   model.parameter(a, "w", {4});

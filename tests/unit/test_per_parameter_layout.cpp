@@ -23,7 +23,7 @@ PlannedUnit as_unit(const Parameters& parameters, const UnitLayout& layout) {
 }
 
 /// [len(c) for c in torch.chunk(torch.empty(rows, 3), ranks)], and 0 for ranks that get no chunk.
-TEST(PerParameterLayout, RowsAreThoseOfTorchChunk) {
+TEST(Behaviour_A2, RowsAreThoseOfTorchChunk) {
   struct Case {
     int64_t rows;
     std::vector<int64_t> of_ranks;
