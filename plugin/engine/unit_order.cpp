@@ -14,7 +14,8 @@ std::vector<UnitOrder::UnitPtr> UnitOrder::next_in_forward(const UnitPtr& unit, 
   next_ = static_cast<size_t>(found - expected_.begin()) + 1;
   std::vector<UnitPtr> result;
   for (size_t i = next_; i < expected_.size() && i < next_ + static_cast<size_t>(depth); ++i) {
-    if (UnitPtr next = expected_[i].lock()) result.push_back(std::move(next));
+    UnitPtr next = expected_[i].lock();
+    if (next && next != unit) result.push_back(std::move(next));  // the unit itself is whole until its call ends
   }
   return result;
 }
