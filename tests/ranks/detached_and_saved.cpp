@@ -232,6 +232,18 @@ RANK_CASE_ON(DetachedAndSaved, a_file_that_is_cut_short_meanwhile, 1) {
   }
 }
 
+/// An error after the time, and no file.
+RANK_CASE(DetachedAndSaved, an_export_on_one_rank_only) {
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, units_of({"Layer"}), context.new_communicator(1));
+  if (context.rank() == 0) {
+    const std::string target = context.scratch_path("half");
+    EXPECT_ANY_THROW(sharded->export_to(context.model_path("ThreeLayers"), target));
+    EXPECT_FALSE(std::filesystem::exists(target));
+  }
+  context.barrier();
+}
+
 /// A host that saves a sharded module gets no file that looks good and holds shards.
 RANK_CASE(DetachedAndSaved, saving_a_sharded_module_is_refused) {
   auto module = load(context, "ThreeLayers");
@@ -244,6 +256,13 @@ RANK_CASE(DetachedAndSaved, saving_a_sharded_module_is_refused) {
     text = error.what();
   }
   EXPECT_NE(text.find("detach"), std::string::npos) << "no error, or one that does not name the right call: " << text;
+  text.clear();
+  try {
+    const jit::Module clone = module.clone();
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  EXPECT_NE(text.find("detach"), std::string::npos) << "clone: no error, or another one: " << text;
   // The engine goes on.
   const auto reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
   mean_square(module.forward({odd_input(0, context.rank())})).backward();

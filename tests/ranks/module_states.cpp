@@ -218,6 +218,31 @@ RANK_CASE(ModuleStates, two_engines) {
   expect_parameters_equal(two, reference.parameters, {});
 }
 
+/// Two engines over two copies that share their classes, on one communicator; either may be detached first.
+RANK_CASE(ModuleStates, two_engines_over_copies) {
+  const at::Tensor x = odd_input(0, context.rank());
+  for (const bool first_made_first : {true, false}) {
+    auto one = load(context, "ThreeLayers");
+    auto two = copy_of(one);
+    const at::Tensor wanted = two.forward({x}).toTensor().detach();
+    const auto communicator = context.new_communicator();
+    const auto engine_one = shard(context, one, units_of({"Layer"}), communicator);
+    const auto engine_two = shard(context, two, units_of({"Linear"}), communicator);
+    const auto check = [&] {
+      for (torch::jit::Module* module : {&one, &two}) {
+        const at::Tensor y = module->forward({x}).toTensor();
+        EXPECT_LE((y - wanted).abs().max().item<double>(), 1e-6);
+        mean_square(y).backward();
+      }
+    };
+    check();
+    (first_made_first ? engine_one : engine_two)->detach();
+    check();
+    (first_made_first ? engine_two : engine_one)->detach();
+    check();
+  }
+}
+
 /// One loss over two sharded modules: one backward for two engines.
 RANK_CASE(ModuleStates, two_engines_in_one_backward) {
   auto one = load(context, "ThreeLayers");
