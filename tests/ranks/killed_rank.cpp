@@ -16,11 +16,11 @@ constexpr int64_t kLost = 1;
 constexpr double kBound = 10;
 
 // Collectives of a step, from 0: gathers of the root and of layers 0, 1, 2; then gather and reduction of layers 2, 1,
-// 0.
-constexpr size_t kGatherInForward = 2;
-constexpr size_t kReductionInBackward = 7;
+// 0. A reduction is waited for when the next one starts, and nothing else comes between those of layer 0 and the root.
+constexpr size_t kGatherInForward = 2;      // of layers.1
+constexpr size_t kReductionInBackward = 9;  // of layers.0
 
-/// One good step, then a step in which rank kLost does `fault` where layers.1 would communicate.
+/// One good step, then a step in which rank kLost does `fault` in the place of collective `at`.
 CaseFunction step_with(size_t at, std::function<void()> fault, double timeout_s = 60) {
   return [at, fault = std::move(fault), timeout_s](RankContext& context) {
     auto communicator = context.new_communicator(timeout_s);
@@ -40,7 +40,8 @@ CaseFunction step_with(size_t at, std::function<void()> fault, double timeout_s 
 }
 
 /// Survivors must name the unit, the operation and their own rank.
-Judge survivors_say(const std::string& operation, int signal, const std::string& lost_says = {}) {
+Judge survivors_say(const std::string& unit, const std::string& operation, int signal,
+                    const std::string& lost_says = {}) {
   return [=](const std::vector<Outcome>& outcomes) {
     std::ostringstream faults;
     for (size_t r = 0; r < outcomes.size(); ++r) {
@@ -58,7 +59,7 @@ Judge survivors_say(const std::string& operation, int signal, const std::string&
       wants(outcome.kind == Outcome::Kind::kReported, "should have reported an error");
       wants(outcome.seconds < kBound, "took too long");
       wants(outcome.text.find("threw: ") == 0, "should have thrown");
-      wants(outcome.text.find("layers.1") != std::string::npos, "should name the unit layers.1");
+      wants(outcome.text.find(unit) != std::string::npos, "should name the unit " + unit);
       wants(outcome.text.find(operation) != std::string::npos, "should name the operation, " + operation);
       wants(outcome.text.find("rank " + std::to_string(r)) != std::string::npos, "should name its own rank");
     }
@@ -73,15 +74,16 @@ const bool added = [] {
   const auto kill = [] { ::raise(SIGKILL); };
   const auto leave = [] { ::_exit(3); };
   const auto stop = [] { ::sleep(5); };
-  add("killed_in_forward", step_with(kGatherInForward, kill), survivors_say("gather", SIGKILL), {2, 4});
-  add("killed_in_backward", step_with(kReductionInBackward, kill), survivors_say("reduc", SIGKILL), {2, 4});
-  add("exits_in_forward", step_with(kGatherInForward, leave), survivors_say("gather", 0, "status 3"));
-  add("exits_in_backward", step_with(kReductionInBackward, leave), survivors_say("reduc", 0, "status 3"));
+  add("killed_in_forward", step_with(kGatherInForward, kill), survivors_say("layers.1", "gather", SIGKILL), {2, 4});
+  add("killed_in_backward", step_with(kReductionInBackward, kill), survivors_say("layers.0", "reduc", SIGKILL), {2, 4});
+  add("exits_in_forward", step_with(kGatherInForward, leave), survivors_say("layers.1", "gather", 0, "status 3"));
+  add("exits_in_backward", step_with(kReductionInBackward, leave), survivors_say("layers.0", "reduc", 0, "status 3"));
   const auto throws = [] { throw std::runtime_error("host fault"); };
-  add("throws_in_forward", step_with(kGatherInForward, throws), survivors_say("gather", 0, "host fault"));
-  add("throws_in_backward", step_with(kReductionInBackward, throws), survivors_say("reduc", 0, "host fault"));
-  add("stops_in_forward", step_with(kGatherInForward, stop, 2), survivors_say("gather", 0));
-  add("stops_in_backward", step_with(kReductionInBackward, stop, 2), survivors_say("reduc", 0));
+  add("throws_in_forward", step_with(kGatherInForward, throws), survivors_say("layers.1", "gather", 0, "host fault"));
+  add("throws_in_backward", step_with(kReductionInBackward, throws),
+      survivors_say("layers.0", "reduc", 0, "host fault"));
+  add("stops_in_forward", step_with(kGatherInForward, stop, 2), survivors_say("layers.1", "gather", 0));
+  add("stops_in_backward", step_with(kReductionInBackward, stop, 2), survivors_say("layers.0", "reduc", 0));
   return true;
 }();
 
