@@ -1,6 +1,7 @@
 // Mixed precision on the forward side: rows G of PyTorch's behaviours. The reference is what a trainer would write
 // without sharding: full-precision masters, and a copy of them in the compute dtype that runs forward and backward.
 #include <ATen/ops/linear.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
@@ -293,6 +294,19 @@ RANK_CASE(Behaviour_G12, dtypes_of_loss_and_gradients) {
       EXPECT_EQ(shard.grad().scalar_type(), at::kDouble) << name;
     }
   }
+}
+
+/// Inference tensors count no versions.
+RANK_CASE_ON(Behaviour_G5, casts_under_inference_mode, 1, 2) {
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, computing_in(DType::kBFloat16, units_of({"Layer"})));
+  at::Tensor wanted;
+  {
+    const at::NoGradGuard no_grad;
+    wanted = module.forward({odd_input(0, context.rank())}).toTensor();
+  }
+  const c10::InferenceMode inference;
+  EXPECT_TRUE(module.forward({odd_input(0, context.rank())}).toTensor().equal(wanted));
 }
 
 /// Full parameters for the host have every bit of the masters, whatever the units compute in.

@@ -174,6 +174,18 @@ RANK_CASE_ON(HostTensors, train_like_the_plain_model, 1, 2, 4) {
   trains_like_the_plain_model(context, "full_shard", Optimizer::kAdamW);
 }
 
+/// This rank's parts of the plain model's gradients.
+void expect_gradients_of(const HostModel& plain, const ShardedTensors& engine) {
+  for (const ShardGeometry& part : engine.geometry()) {
+    for (const auto& [name, tensor] : plain.parameters()) {
+      if (name != part.name || !tensor.requires_grad()) continue;
+      const at::Tensor wanted = tensor.grad().view(-1).slice(0, part.range.begin, part.range.end);
+      ASSERT_EQ(part.shard.grad().sizes(), part.shard.sizes()) << name;
+      EXPECT_TRUE(at::allclose(part.shard.grad().view(-1), wanted, 1e-4, 1e-6)) << name;
+    }
+  }
+}
+
 RANK_CASE(HostTensors, accumulate_and_run_a_unit_twice) {
   const HostModel plain;
   const HostModel model;
@@ -186,18 +198,21 @@ RANK_CASE(HostTensors, accumulate_and_run_a_unit_twice) {
       (twice(plain, nullptr, 10 * batch, rank) / static_cast<double>(context.world())).backward();
     twice(model, engine.get(), 10 * batch, context.rank()).backward();
   }
-  for (const auto& [name, shape, range] : [&] {
-         std::vector<std::tuple<std::string, at::Tensor, ShardRange>> parts;
-         for (const ShardGeometry& part : engine->geometry()) parts.emplace_back(part.name, part.shard, part.range);
-         return parts;
-       }()) {
-    for (const auto& [plain_name, tensor] : plain.parameters()) {
-      if (plain_name != name || !tensor.requires_grad()) continue;
-      EXPECT_TRUE(
-          at::allclose(shape.grad().view(-1), tensor.grad().view(-1).slice(0, range.begin, range.end), 1e-4, 1e-6))
-          << name;
-    }
+  expect_gradients_of(plain, *engine);
+}
+
+/// The root's sum ends in the next backward, while the host's tensors show the root whole.
+RANK_CASE_ON(HostTensors, sums_of_a_pass_that_is_not_the_last, 1, 2, 4) {
+  const HostModel plain;
+  const HostModel model;
+  const auto engine = shard_host(context, model, "full_shard");
+  for (int64_t batch = 0; batch < 3; ++batch) {
+    for (int64_t rank = 0; rank < context.world(); ++rank)
+      (plain.loss(nullptr, batch, rank) / static_cast<double>(context.world())).backward();
+    engine->set_last_backward(batch == 2);
+    model.loss(engine.get(), batch, context.rank()).backward();
   }
+  expect_gradients_of(plain, *engine);
 }
 
 RANK_CASE(HostTensors, local_use_is_plain_and_writes_back) {
