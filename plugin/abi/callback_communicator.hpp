@@ -1,5 +1,5 @@
 // The communicator over a host's own transport (fsdp2_communicator in plugin.h): an all-gather, an all-to-all and a
-// test, all of bytes. Means are summed here, in rank order, so they have the bits that Gloo's have.
+// test, all of bytes. Sums are taken here, in rank order, so they have the bits that Gloo's have.
 #pragma once
 #include <fsdp2/plugin.h>
 
@@ -16,8 +16,7 @@ class ScratchBytes;
 class CallbackCommunicator final : public Communicator {
  public:
   /// Throws Error (kInvalidArgument), naming the field, for a table that makes no sense. `timeout`: how long one wait
-  /// may last; zero: for ever. No communication.
-  /// `world_rank`: in the communicator that it is a part of, if any.
+  /// may last; zero: for ever. `world_rank`: in the communicator that it is a part of, if any. No communication.
   CallbackCommunicator(const fsdp2_communicator& table, Timeout timeout, int64_t world_rank = -1);
 
   [[nodiscard]] int64_t rank() const override;

@@ -1,7 +1,9 @@
 // The groups of a mesh that a host hands in, beside the communicator of all ranks.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"

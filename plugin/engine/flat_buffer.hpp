@@ -28,11 +28,8 @@ class FlatBuffer {
   [[nodiscard]] bool shard_is_whole() const { return !gathers_ && !casts(); }
   /// Bytes of the whole.
   [[nodiscard]] int64_t bytes() const;
-  /// Elements and bytes of all ranks' parts in the compute dtype, which is what collectives move.
+  /// Elements of all ranks' parts, which is what collectives move.
   [[nodiscard]] int64_t gathered_numel() const { return shard_.numel() * parts_; }
-  [[nodiscard]] int64_t gathered_bytes() const {
-    return gathered_numel() * static_cast<int64_t>(whole_.element_size());
-  }
   /// Whether gathered parts are not the whole, but are copied out into it.
   [[nodiscard]] bool copies_out() const { return !copies_.empty(); }
 

@@ -233,7 +233,7 @@ typedef struct fsdp2_statistics {
   int64_t all_gather_bytes;
   int64_t reduce_scatters;
   int64_t reduce_scatter_bytes;
-  int64_t all_reduces; /* no_shard */
+  int64_t all_reduces; /* over replicas: no_shard, and meshes of two dimensions */
   int64_t all_reduce_bytes;
   int64_t stale_gathers;        /* gathers of a kept unit because its shards had been written */
   int64_t unsharded_bytes;      /* bytes of gathered parameters now, beside the shards */
@@ -329,7 +329,7 @@ typedef struct fsdp2_api {
   fsdp2_status* (*engine_clip_gradient_norm)(fsdp2_engine* engine, double max_norm, double p, double* norm);
   /* Every element into [-limit, limit]. [trainer, collective while debug.check_steps counts] */
   fsdp2_status* (*engine_clip_gradient_value)(fsdp2_engine* engine, double limit);
-  /* Gradients are undefined afterwards, as with set_to_none. [trainer] */
+  /* Gradients are undefined afterwards, as with set_to_none. [trainer, collective where a pass left sums in flight] */
   fsdp2_status* (*engine_zero_gradients)(fsdp2_engine* engine);
   /* Divides all gradients by `scale`; *found_inf is 1 on every rank where any rank has one that is not finite: skip the
    * step then, as a GradScaler does. [trainer, collective] */
@@ -389,7 +389,8 @@ typedef struct fsdp2_api {
   /* 0: on a mesh of two dimensions passes reduce over the ranks that shard, not over the replicas; the sums wait for
    * the first pass after it is not 0 again. [trainer] */
   fsdp2_status* (*engine_set_all_reduce)(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on);
-  /* Sums over ranks are divided by `divisor`, at least 0; 0: by the number of ranks. [trainer] */
+  /* Sums over ranks are divided by `divisor`, at least 0; 0: by the number of ranks. Change it while no sums wait or
+   * are in flight (the two entries around this one): those were divided already, in part. [trainer] */
   fsdp2_status* (*engine_set_gradient_divisor)(fsdp2_engine* engine, const char* path, int32_t recurse, double divisor);
   /* 0: passes leave their last sums of gradients in flight, to end behind the next pass or in the next call here that
    * reads gradients; until then gradients of shards are not complete. For all but the last of several backward passes
@@ -399,13 +400,15 @@ typedef struct fsdp2_api {
   /* ---- units by hand, named as above ---- */
 
   /* Gathers units that are not whole, or not as the shards are now, in the dtype in which they compute. Only memory:
-   * the module's slots go on showing shards, and the next forward finds its unit whole. With `out` the gathers are only
-   * started; unshard_wait ends them, or the forward that needs them; a null `out` waits. [trainer, collective] */
+   * the module's slots go on showing shards, and the next forward finds its unit whole; while shards have gradients it
+   * gathers again, since an optimizer may have stepped in between. With `out` the gathers are only started;
+   * unshard_wait ends them, or the forward that needs them; a null `out` waits. [trainer, collective] */
   fsdp2_status* (*engine_unshard)(fsdp2_engine* engine, const char* path, int32_t recurse, fsdp2_unshard** out);
   /* Any number of times; nothing to do after engine_release. [trainer] */
   fsdp2_status* (*unshard_wait)(fsdp2_unshard* unshard);
   void (*unshard_release)(fsdp2_unshard* unshard);
-  /* Frees units that are kept whole. FSDP2_FAILED_PRECONDITION inside a forward or a backward of one of them. [trainer]
+  /* Frees units that are kept whole, once their gathers have ended. FSDP2_FAILED_PRECONDITION inside a forward or a
+   * backward of one of them. [trainer]
    */
   fsdp2_status* (*engine_reshard)(fsdp2_engine* engine, const char* path, int32_t recurse);
   /* Whether units are freed after forward (else kept until backward), in place of `reshard_after_forward`; and after
