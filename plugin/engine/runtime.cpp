@@ -54,8 +54,9 @@ void Runtime::check_gradients() {
 }
 
 void Runtime::gather_ahead_in_forward(const std::shared_ptr<Unit>& unit) {
-  for (const auto& next : unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward))
-    next->start_gather_ahead(/*for_forward=*/true);
+  for (const auto& next : unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward)) {
+    if (next != unit) next->start_gather_ahead(/*for_forward=*/true);  // itself is whole, and about to be read
+  }
 }
 
 void Runtime::gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place) {
@@ -100,7 +101,10 @@ void Runtime::finish_backward() {
   try {
     for_each_unit(units, [](Unit& unit) { unit.finish_backward(); });
     unit_order.end_of_backward();
-    if (!last_backward) return;
+    if (!last_backward) {
+      step_check.forget();  // the sums that are to come change gradients, too
+      return;
+    }
     finish_reduction();
     step_check.record(units);
     order_check.end_of_backward();

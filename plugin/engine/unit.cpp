@@ -189,6 +189,7 @@ void Unit::start_gather_ahead(bool for_forward) {
   check_shards();
   start_gather_if_needed(for_forward);
   gathered_ahead_ = in_flight_.has_value();
+  ahead_of_forward_ = for_forward;
 }
 
 void Unit::drop_unused_gather() {
@@ -261,8 +262,8 @@ void Unit::open() {
   runtime_->enter_call();
   try {
     runtime_->check_gradients();
-    // What was gathered ahead, in this forward, is not older than it.
-    unshard(/*for_forward=*/!gathered_ahead_);
+    // What was gathered ahead, in this forward, is not older than it; what a backward that threw has left may be.
+    unshard(/*for_forward=*/!(gathered_ahead_ && ahead_of_forward_));
     runtime_->gather_ahead_in_forward(shared_from_this());
   } catch (...) {
     runtime_->leave_call();
@@ -360,7 +361,7 @@ void Unit::close_backward_calls() {
 }
 
 void Unit::reshard_after_backward() {
-  if (reshard_after_backward_) reshard();
+  if (reshard_after_backward_ || gathered_ahead_) reshard();  // what no call has used would be old in the next forward
 }
 
 void Unit::gradient_accumulated(size_t parameter) {
@@ -392,7 +393,10 @@ void Unit::finish_backward() {
 
 void Unit::abandon_backward() {
   drop_reduction();
-  close_backward_calls();
+  try {
+    close_backward_calls();
+  } catch (const Error&) {  // a gather ahead has failed, too: the fault that ended the pass counts
+  }
   for (UnitParameter& p : parameters_) p.unsharded.mutable_grad() = at::Tensor();
 }
 

@@ -20,12 +20,14 @@ namespace fsdp2 {
 struct UnitParameter {
   std::string name;
   size_t buffer = 0;
-  std::vector<int64_t> shape;    // of the whole
-  int64_t offset = 0;            // elements from the start of the whole buffer
-  PlannedChunk chunk;            // where the buffer copies out: its place in every rank's part
-  at::Tensor shard;              // the leaf that the optimizer steps; what the slots hold at rest
-  int64_t shard_offset = 0;      // elements from the start of the shard's buffer
-  int64_t shard_begin = 0;       // elements of the parameter that lie before this rank's
+  std::vector<int64_t> shape;  // of the whole
+  int64_t offset = 0;          // elements from the start of the whole buffer
+  PlannedChunk chunk;          // where the buffer copies out: its place in every rank's part
+  at::Tensor shard;            // the leaf that the optimizer steps; what the slots hold at rest
+  int64_t shard_offset = 0;    // elements from the start of the shard's buffer
+  int64_t shard_begin = 0;     // elements of the parameter that lie before this rank's
+  /// `shard` itself has the whole one while a host's tensor shows the whole.
+  std::vector<int64_t> shard_shape;
   at::Tensor unsharded;          // the leaf that the unit computes with, in the compute dtype; has memory only while
                                  // the unit is whole
   std::vector<Slot> slots;       // of a scripted module, or
@@ -228,7 +230,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   bool is_root_;
   bool open_ = false;
   int open_backwards_ = 0;
-  bool gathered_ahead_ = false;  // of a call that has not come yet
+  bool gathered_ahead_ = false;    // of a call that has not come yet
+  bool ahead_of_forward_ = false;  // that one, else of a backward
   bool marked_written_ = false;
   bool gathered_with_gradients_ = false;
 };

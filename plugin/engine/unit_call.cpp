@@ -50,7 +50,11 @@ UnitCall::UnitCall(std::shared_ptr<Unit> unit) : unit_(std::move(unit)) {
 }
 
 UnitCall::~UnitCall() {
-  if (open_) unit_->close();
+  if (!open_) return;
+  try {
+    unit_->close();
+  } catch (const std::exception&) {  // a gather ahead has failed, too: the fault that ended the call counts
+  }
 }
 
 c10::IValue UnitCall::begin(c10::IValue inputs, std::span<const int64_t> written) {
@@ -78,7 +82,7 @@ c10::IValue UnitCall::cast_input(const c10::IValue& input, bool written) {
       return known->cast;
     }
     const at::Tensor copy = t.to(dtype);
-    casts_.push_back({t, copy, written, copy._version()});
+    casts_.push_back({t, copy, written, copy.is_inference() ? 0 : copy._version()});
     return copy;
   };
   if (input.isObject()) return input;
@@ -144,7 +148,9 @@ void UnitCall::hand_back_written_inputs() {
   for (const CastInput& input : casts_) {
     // Into a leaf that needs a gradient autograd would refuse to write, so nobody can count on it.
     const bool may_be_read = input.written && !(input.given.is_leaf() && input.given.requires_grad());
-    if (may_be_read && input.cast._version() != input.version) at::Tensor(input.given).copy_(input.cast);
+    // An inference tensor counts no versions: it may have been changed.
+    const bool changed = may_be_read && (input.cast.is_inference() || input.cast._version() != input.version);
+    if (changed) at::Tensor(input.given).copy_(input.cast);
   }
 }
 
@@ -199,6 +205,7 @@ void UnitCall::hook_pre_backward(const c10::IValue& outputs) {
   hook_all(outputs);
   for (const c10::IValue& value : shared_) hook_all(value);
   for (const Slot& slot : unit_->written_attributes()) hook_all(slot.value());
+  if (!hooked.empty()) unit_->note_recorded(*recorded_);  // else backward never comes to it
 }
 
 c10::IValue UnitCall::end(c10::IValue outputs) {
@@ -206,7 +213,6 @@ c10::IValue UnitCall::end(c10::IValue outputs) {
   hand_back_written_inputs();
   release(outputs);
   if (recorded_) hook_pre_backward(outputs);
-  if (recorded_) unit_->note_recorded(*recorded_);
   open_ = false;
   unit_->close();
   const auto dtype = unit_->outputs_cast();

@@ -3,10 +3,17 @@
 #include <algorithm>
 
 namespace fsdp2 {
+namespace {
+
+// Of hosts that never come back to where they began: no call of the root, forwards with gradients and no backward.
+constexpr size_t kMost = 1U << 16U;
+
+}  // namespace
 
 std::vector<UnitOrder::UnitPtr> UnitOrder::next_in_forward(const UnitPtr& unit, bool outermost, int64_t depth) {
   // A host that calls units one by one begins a new forward with the unit that began the last one.
   if (outermost && !seen_.empty() && seen_.front().lock() == unit) end_of_forward();
+  if (seen_.size() == kMost) end_of_forward();
   seen_.push_back(unit);
   const auto is_it = [&](const std::weak_ptr<Unit>& other) { return other.lock() == unit; };
   const auto found = std::find_if(expected_.begin() + static_cast<int64_t>(next_), expected_.end(), is_it);
@@ -27,7 +34,6 @@ void UnitOrder::end_of_forward() {
 }
 
 size_t UnitOrder::note_recorded(const UnitPtr& unit) {
-  constexpr size_t kMost = 1U << 16U;  // of a host that runs forwards with gradients and no backward
   if (recorded_.size() == kMost) recorded_.clear();
   recorded_.push_back(unit);
   return recorded_.size() - 1;

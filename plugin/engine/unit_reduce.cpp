@@ -151,7 +151,7 @@ void Unit::hand_over(size_t b, const at::Tensor& sum) {
   const at::Tensor stored = sum.to(buffers_[b].shard().scalar_type());
   for (UnitParameter& p : parameters_) {
     if (p.buffer != b || !std::exchange(p.in_sum, false)) continue;
-    accumulate(p.shard, FlatBuffer::alias(stored, p.shard_offset, p.shard.sizes()));
+    accumulate(p.shard, FlatBuffer::alias(stored, p.shard_offset, p.shard_shape));
   }
 }
 

@@ -69,7 +69,8 @@ void Unit::cut(const PlannedUnit& plan, const PlannedParameter& planned, Paramet
   p.chunk = planned.chunk.value_or(PlannedChunk{});
   p.shard_offset = shard_offset(plan, planned, shard_rank);
   p.shard_begin = range.begin;
-  p.shard = FlatBuffer::alias(buffer.shard(), p.shard_offset, shard_shape(planned, range));
+  p.shard_shape = shard_shape(planned, range);
+  p.shard = FlatBuffer::alias(buffer.shard(), p.shard_offset, p.shard_shape);
   if (range.end > range.begin) {
     p.shard.view(-1).copy_(original.detach().view(-1).slice(0, range.begin, range.end));
   }
