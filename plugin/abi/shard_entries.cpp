@@ -77,10 +77,11 @@ std::shared_ptr<Communicator> given_communicator(fsdp2_communicator_kind kind, c
                                                  int64_t world_rank) {
   switch (kind) {
     case FSDP2_COMMUNICATOR_C10D_BACKEND:
-      return C10dCommunicator::from_backend(c10d_object<c10d::Backend>(given, field, "c10d::Backend"), timeout);
+      return C10dCommunicator::from_backend(c10d_object<c10d::Backend>(given, field, "c10d::Backend"), timeout,
+                                            /*store=*/{}, /*group=*/"", world_rank);
     case FSDP2_COMMUNICATOR_C10D_PROCESS_GROUP:
       return C10dCommunicator::from_process_group(c10d_object<c10d::ProcessGroup>(given, field, "c10d::ProcessGroup"),
-                                                  device.type(), timeout);
+                                                  device.type(), timeout, world_rank);
     case FSDP2_COMMUNICATOR_CALLBACKS:
       return std::make_shared<CallbackCommunicator>(
           read_struct(static_cast<const fsdp2_communicator*>(given), "fsdp2_communicator"), timeout, world_rank);

@@ -22,7 +22,7 @@ Timeout timeout_from_seconds(double seconds) {
 
 std::shared_ptr<Communicator> C10dCommunicator::from_backend(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout,
                                                              c10::intrusive_ptr<c10d::Store> store,
-                                                             const std::string& group) {
+                                                             const std::string& group, int64_t world_rank) {
   if (!backend) throw Error(ErrorCode::kInvalidArgument, "the communicator is null: no c10d::Backend was given");
   FailureReports reports(store, group, backend->getRank(), backend->getSize());
   std::shared_ptr<C10dCommunicator> communicator;
@@ -31,13 +31,15 @@ std::shared_ptr<Communicator> C10dCommunicator::from_backend(c10::intrusive_ptr<
   } else {
     communicator.reset(new C10dCommunicator(std::move(backend), timeout));
   }
+  if (world_rank >= 0) communicator->world_rank_ = world_rank;
   communicator->store_ = std::move(store);
   communicator->reports_ = std::move(reports);
   return communicator;
 }
 
 std::shared_ptr<Communicator> C10dCommunicator::from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                                   c10::DeviceType device, Timeout timeout) {
+                                                                   c10::DeviceType device, Timeout timeout,
+                                                                   int64_t world_rank) {
   if (!group) throw Error(ErrorCode::kInvalidArgument, "the communicator is null: no c10d::ProcessGroup was given");
   c10::intrusive_ptr<c10d::Backend> backend;
   try {
@@ -47,7 +49,7 @@ std::shared_ptr<Communicator> C10dCommunicator::from_process_group(const c10::in
                                                  c10::DeviceTypeName(device, true) +
                                                  " tensors: " + exception_text(error));
   }
-  auto communicator = from_backend(std::move(backend), timeout, group->getStore(), group->getGroupName());
+  auto communicator = from_backend(std::move(backend), timeout, group->getStore(), group->getGroupName(), world_rank);
   static_cast<C10dCommunicator&>(*communicator).owner_ = group;
   return communicator;
 }

@@ -28,13 +28,15 @@ Timeout timeout_from_seconds(double seconds);
 class C10dCommunicator : public Communicator {
  public:
   /// Keeps a reference to the group. Throws Error (kInvalidArgument) for null. No communication. `store`: through which
-  /// its ranks have met, where it is known; `group` is its name among others in that store.
+  /// its ranks have met, where it is known; `group` is its name among others in that store. `world_rank`: of this
+  /// process among all ranks, where the group is a part of them; -1: its rank in the group.
   static std::shared_ptr<Communicator> from_backend(c10::intrusive_ptr<c10d::Backend> backend, Timeout timeout,
                                                     c10::intrusive_ptr<c10d::Store> store = {},
-                                                    const std::string& group = "");
+                                                    const std::string& group = "", int64_t world_rank = -1);
   /// The group's backend for tensors on `device`; kInvalidArgument when it has none. Keeps the group alive.
   static std::shared_ptr<Communicator> from_process_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                                          c10::DeviceType device, Timeout timeout);
+                                                          c10::DeviceType device, Timeout timeout,
+                                                          int64_t world_rank = -1);
 
   [[nodiscard]] int64_t rank() const override;
   [[nodiscard]] int64_t size() const override;

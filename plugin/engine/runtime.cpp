@@ -54,9 +54,8 @@ void Runtime::check_gradients() {
 }
 
 void Runtime::gather_ahead_in_forward(const std::shared_ptr<Unit>& unit) {
-  for (const auto& next : unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward)) {
-    if (next != unit) next->start_gather_ahead(/*for_forward=*/true);  // itself is whole, and about to be read
-  }
+  for (const auto& next : unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward))
+    next->start_gather_ahead(/*for_forward=*/true);
 }
 
 void Runtime::gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place) {
