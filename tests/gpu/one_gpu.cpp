@@ -9,6 +9,7 @@
 #include <torch/optim/sgd.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,14 @@ at::Tensor loss_of(torch::jit::Module& module, int64_t step) {
   return at::cross_entropy_loss(logits.reshape({-1, kVocabulary}), ids.slice(1, 1, 17).reshape({-1}));
 }
 
+std::string models_folder() {
+  const char* folder = std::getenv("FSDP2_TEST_MODELS");
+  if (folder == nullptr) throw std::runtime_error("FSDP2_TEST_MODELS names no folder");
+  return folder;
+}
+
 torch::jit::Module load() {
-  auto module = torch::jit::load(std::string(FSDP2_TEST_MODELS) + "/lm.pt", kGpu);
+  auto module = torch::jit::load(models_folder() + "/lm.pt", kGpu);
   module.train();
   return module;
 }

@@ -9,4 +9,4 @@ fi
 . cmake/bootstrap.sh
 
 build release test_gpu
-exec build/release/bin/test_gpu "$@"
+FSDP2_TEST_MODELS=build/release/test_models exec build/release/bin/test_gpu "$@"
