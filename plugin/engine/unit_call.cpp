@@ -98,6 +98,11 @@ c10::IValue UnitCall::thread_inputs(c10::IValue inputs, std::span<const int64_t>
   auto node = std::make_shared<PostBackwardNode>();
   node->call = recorded_;
   input_node_ = node.get();
+  for (const int64_t i : written) {
+    const c10::IValue& input = given[static_cast<size_t>(i)];
+    if (!input.isTensor() || !input.toTensor().defined() || input.toTensor().is_inference()) continue;
+    written_.push_back({input.toTensor(), input.toTensor()._version()});
+  }
 
   // A changed input can be threaded and handed back afterwards where that is what autograd would have done to it: not
   // leaves (autograd must refuse the change), not views (their base changes too), not tensors inside containers.
@@ -203,6 +208,9 @@ void UnitCall::hook_pre_backward(const c10::IValue& outputs) {
         Objects::kEnter);
   };
   hook_all(outputs);
+  for (const WrittenInput& input : written_) {
+    if (input.given._version() != input.version) hook_all(input.given);
+  }
   for (const c10::IValue& value : shared_) hook_all(value);
   for (const Slot& slot : unit_->written_attributes()) hook_all(slot.value());
   if (!hooked.empty()) unit_->note_recorded(*recorded_);  // else backward never comes to it

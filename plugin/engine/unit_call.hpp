@@ -28,9 +28,9 @@ class UnitCall : public torch::CustomClassHolder {
   c10::IValue begin(c10::IValue inputs, std::span<const int64_t> written);
 
   /// Hooks the unit's pre-backward to the nodes behind `outputs`, and behind what leaves through attributes that the
-  /// unit writes and through containers that it was given; closes the unit. Returns the outputs for the caller: the
-  /// caller's own tensor where an input comes back, a copy where an output lies in the unit's memory, cast where the
-  /// unit says so.
+  /// unit writes, through inputs that it has changed and through containers that it was given; closes the unit. Returns
+  /// the outputs for the caller: the caller's own tensor where an input comes back, a copy where an output lies in the
+  /// unit's memory, cast where the unit says so.
   c10::IValue end(c10::IValue outputs);
 
  private:
@@ -47,6 +47,11 @@ class UnitCall : public torch::CustomClassHolder {
     int64_t version;  // of `cast`
   };
 
+  struct WrittenInput {
+    at::Tensor given;
+    int64_t version;  // before the call
+  };
+
   [[nodiscard]] c10::IValue cast_input(const c10::IValue& input, bool written);
   [[nodiscard]] c10::IValue thread_inputs(c10::IValue inputs, std::span<const int64_t> written);
   void hand_back_written_inputs();
@@ -58,7 +63,8 @@ class UnitCall : public torch::CustomClassHolder {
   torch::autograd::Node* input_node_ = nullptr;  // kept alive by the graph where it matters; only compared
   std::vector<CastInput> casts_;
   std::vector<ThreadedInput> threaded_;
-  std::vector<c10::IValue> shared_;  // inputs through which the call can hand out tensors: lists, dicts, objects
+  std::vector<WrittenInput> written_;  // inputs through which results may leave that are no outputs
+  std::vector<c10::IValue> shared_;    // inputs through which the call can hand out tensors: lists, dicts, objects
   bool open_ = false;
 };
 

@@ -448,6 +448,30 @@ class Buffers(nn.Module):
         return self.head(x) + self.offset
 
 
+class AddsInto(nn.Module):
+    """All that it computes leaves through its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x) -> None:
+        x.add_(torch.tanh(self.linear(x.clone())))
+
+
+class ReturnsNothing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.unit = AddsInto()
+        self.head = nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        self.unit(h)
+        return self.head(h)
+
+
 class ThreeLayers(nn.Module):
     def __init__(self):
         super().__init__()
@@ -699,7 +723,7 @@ def export(save):
     plain = [
         Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
         ReluReadAgain, ReluOfView, ReluOfViewNotRead, WritesBuffer, OutputChanged, ViewsChanged, ReadsOutputTwice, Square,
-        SquareInside, AttentionModel, ParentReads, Buffers, ThreeLayers, CallsFeatures, MayRaise, UnitMayRaise, ClipsItself,
+        ReturnsNothing, SquareInside, AttentionModel, ParentReads, Buffers, ThreeLayers, CallsFeatures, MayRaise, UnitMayRaise, ClipsItself,
         ScalarParameter, EmptyParameter,
     ]
     for make in plain:

@@ -15,6 +15,10 @@ RANK_CASE(ChangedInPlace, input_that_the_caller_reads_again) {
   expect_odd_trains(context, "ReluReadAgain", {"ReluFirst"});
 }
 
+RANK_CASE(ChangedInPlace, input_by_a_unit_that_returns_nothing) {
+  expect_odd_trains(context, "ReturnsNothing", {"AddsInto"});
+}
+
 RANK_CASE(ChangedInPlace, input_that_is_a_view) {
   expect_odd_trains(context, "ReluOfViewNotRead", {"ReluFirst", "Linear"});
   expect_odd_trains(context, "ReluOfViewNotRead", {"ReluFirst"});
