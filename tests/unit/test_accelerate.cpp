@@ -362,7 +362,7 @@ TEST_F(AccelerateFile, Version1IsPrintedAndNotRun) {
   const Config config = load(kVersion1, "");
   EXPECT_EQ(to_toml(config.options),
             "[fsdp]\nversion = 1\nstrategy = \"shard_grad_op\"\nreshard_after_forward = false\n"
-            "wrap.policy = \"transformer\"\nwrap.layer_classes = [\"Block\"]\nprefetch.backward = 1\n"
+            "wrap.policy = \"transformer\"\nwrap.layer_classes = [\"Block\"]\nprefetch.forward = 0\n"
             "load.mode = \"broadcast\"\n");
   EXPECT_EQ(layout_of(config.options), Layout::kFlat);
   EXPECT_TRUE(config.warning.empty());
@@ -406,11 +406,10 @@ TEST_F(AccelerateFile, Version2DoesNotBecomeVersion1) {
 TEST_F(AccelerateFile, WhatIsNotBuiltIsRefusedWhereItWasWritten) {
   const Config config =
       load("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n", "");
-  EXPECT_EQ(
-      text_of([&] { make_plan(test::small_model().tree(), config, 2); }),
-      folder_ +
-          "fsdp2_accelerate.yaml:4:24: `offload.params` (from `fsdp_config.fsdp_offload_params`) has a value that "
-          "is not built yet: only false is accepted now");
+  EXPECT_EQ(text_of([&] { make_plan(test::small_model().tree(), config, 2); }),
+            folder_ +
+                "fsdp2_accelerate.yaml:4:24: `offload.params` (from `fsdp_offload_params`) has a value that "
+                "is not built yet: only false is accepted now");
 }
 
 TEST_F(AccelerateFile, DialectAndFileMustExist) {

@@ -169,7 +169,8 @@ TEST(ExtensionStrategy, FaultsOfTheLibraryAreContained) {
 TEST(ExtensionStrategy, NamesThatThereAreNot) {
   EXPECT_EQ(text_of([&] { plan_of(config_with("strategy = 'zoo.obey'")); }),
             "t.toml:3:12: `strategy = \"zoo.obey\"` is not a strategy that is registered; accepted now: "
-            "\"fsdp2.full_shard\", \"fsdp2.shard_grad_op\", \"fsdp2.no_shard\", \"zoo.obeys\"; did you mean "
+            "\"fsdp2.full_shard\", \"fsdp2.shard_grad_op\", \"fsdp2.hybrid_shard\", \"fsdp2.hybrid_shard_zero2\", "
+            "\"fsdp2.no_shard\", \"zoo.obeys\"; did you mean "
             "`zoo.obeys`?");
   EXPECT_EQ(text_of([&] { plan_of(told("choose", "strategy_options.numbr = 3")); }),
             "t.toml:5:26: strategy \"zoo.obeys\" has no option `numbr`; it has \"does\", \"number\", \"real\", "
@@ -300,7 +301,7 @@ TEST(ExtensionZoo, WhatDoesNotFitIsRefusedWithAReason) {
            Case{"no_export", "is no extension: it does not export fsdp2_extension_get"},
            Case{"null_table", "has no table for ABI 1: rebuild it with this plugin's fsdp2/extension.h",
                 ErrorCode::kVersionMismatch},
-           Case{"other_major", "speaks ABI 7.0, this plugin 1.0: rebuild it with this plugin's fsdp2/extension.h",
+           Case{"other_major", "speaks ABI 7.0, this plugin 1.1: rebuild it with this plugin's fsdp2/extension.h",
                 ErrorCode::kVersionMismatch},
            Case{"short_table",
                 "fsdp2_extension.struct_size is 24, expected at least 64: set it to sizeof(fsdp2_extension)"},

@@ -30,7 +30,7 @@ TEST(TomlWriter, EveryKey) {
   options.mesh = {2, -1};
   options.mixed_precision = {DType::kFloat16, DType::kFloat32, DType::kBFloat16, false};
   options.offload = {true, false};
-  options.prefetch = {1, 2};
+  options.prefetch = {3, 2};
   options.activation_checkpointing = {true, std::nullopt, {"A"}};
   options.gradient = {0.1, 3};
   options.checkpoint_kind = CheckpointKind::kFull;
@@ -55,7 +55,7 @@ mixed_precision.output = "bfloat16"
 mixed_precision.cast_forward_inputs = false
 offload.params = true
 offload.pin_memory = false
-prefetch.forward = 1
+prefetch.forward = 3
 prefetch.backward = 2
 activation_checkpointing.classes = ["A"]
 gradient.clip_norm = 0.1
