@@ -267,6 +267,7 @@ void Unit::open() {
     runtime_->gather_ahead_in_forward(shared_from_this());
   } catch (...) {
     runtime_->leave_call();
+    if (reshard_after_forward_ && open_backwards_ == 0) reshard();  // its own gather may have been a good one
     throw;
   }
   fill_slots_with_full_tensors();

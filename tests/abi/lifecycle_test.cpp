@@ -206,7 +206,7 @@ TEST(Handshake, TheLibraryChecksTheHostToo) {
   host.abi_major = 9;
   EXPECT_EQ(take(api, api.initialize(&host)),
             std::make_pair(fsdp2_code{FSDP2_VERSION_MISMATCH},
-                           path + ": this plugin speaks ABI 1.1, the host 9.0: rebuild the host with this plugin's "
+                           path + ": this plugin speaks ABI 1.1, the host 9.1: rebuild the host with this plugin's "
                                   "plugin.h"));
   host = host_info();
   host.torch_abi_version = (uint64_t{2} << 56) | (uint64_t{15} << 48);

@@ -81,18 +81,18 @@ TEST_F(Zoo, NoTable) {
 TEST_F(Zoo, ForeignAbi) {
   EXPECT_EQ(
       refusal(with_field(offsetof(fsdp2_manifest, abi_major), uint32_t{7})),
-      "speaks plugin ABI 7.0, this program speaks 1.1: rebuild the program with the plugin.hpp of that plugin, or "
+      "speaks plugin ABI 7.1, this program speaks 1.1: rebuild the program with the plugin.hpp of that plugin, or "
       "load a plugin of ABI 1.1");
   EXPECT_EQ(
       refusal(with_field(offsetof(fsdp2_manifest, abi_major), uint32_t{0})),
-      "speaks plugin ABI 0.0, this program speaks 1.1: rebuild the program with the plugin.hpp of that plugin, or "
+      "speaks plugin ABI 0.1, this program speaks 1.1: rebuild the program with the plugin.hpp of that plugin, or "
       "load a plugin of ABI 1.1");
   EXPECT_EQ(refusal(with_field(offsetof(fsdp2_manifest, abi_minor), uint32_t{2})), "loaded");
 }
 
 TEST_F(Zoo, ShortManifest) {
   EXPECT_EQ(refusal(with_field(offsetof(fsdp2_manifest, struct_size), uint32_t{40})),
-            "its manifest has 40 bytes, ABI 1.0 needs 128: rebuild the plugin");
+            "its manifest has 40 bytes, ABI 1.1 needs 128: rebuild the plugin");
   EXPECT_EQ(refusal(with_field(offsetof(fsdp2_manifest, struct_size), uint32_t{0})),
             "not an fsdp2 plugin: its fsdp2_plugin_manifest has another format");
 }
