@@ -175,19 +175,20 @@ void Unit::unshard(bool for_forward) {
 }
 
 void Unit::start_unshard() {
-  if (open_ || in_flight_) return;
-  c10::InferenceMode normal(false);
-  at::NoGradGuard no_grad;
-  check_shards();
-  start_gather_if_needed(/*for_forward=*/true);
+  start_if_at_rest(/*for_forward=*/true);
 }
 
-void Unit::start_gather_ahead(bool for_forward) {
-  if (open_ || in_flight_) return;
+bool Unit::start_if_at_rest(bool for_forward) {
+  if (open_ || in_flight_) return false;
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   check_shards();
   start_gather_if_needed(for_forward);
+  return true;
+}
+
+void Unit::start_gather_ahead(bool for_forward) {
+  if (!start_if_at_rest(for_forward)) return;
   gathered_ahead_ = in_flight_.has_value();
   ahead_of_forward_ = for_forward;
 }

@@ -175,6 +175,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void unshard(bool for_forward);
   void gather_if_needed(bool for_forward);
   void start_gather_if_needed(bool for_forward);
+  bool start_if_at_rest(bool for_forward);
   void reshard_after_backward();
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool was_written() const;

@@ -22,17 +22,8 @@ std::string events(const RecordingCommunicator& communicator) {
   return text;
 }
 
-struct Run {
-  torch::jit::Module module;
-  std::shared_ptr<RecordingCommunicator> communicator;
-  std::unique_ptr<ShardedModule> sharded;
-
-  Run(RankContext& context, const Sharding& sharding)
-      : module(load(context, kModel.file)),
-        communicator(context.new_communicator()),
-        sharded(shard(context, module, sharding, communicator)) {
-    communicator->forget();
-  }
+struct Run : RecordedModel {
+  Run(RankContext& context, const Sharding& sharding) : RecordedModel(context, kModel, sharding) {}
   std::string events_of(const std::function<void()>& act) {
     communicator->forget();
     act();

@@ -52,18 +52,8 @@ bool any_gradient(const ShardedModule& sharded) {
                      [](const NamedTensor& p) { return p.tensor.grad().defined(); });
 }
 
-/// A sharded model and what its units communicate.
-struct Run {
-  torch::jit::Module module;
-  std::shared_ptr<RecordingCommunicator> communicator;
-  std::unique_ptr<ShardedModule> sharded;
-
-  Run(RankContext& context, const Sharding& sharding)
-      : module(load(context, kModel.file)),
-        communicator(context.new_communicator()),
-        sharded(shard(context, module, sharding, communicator)) {
-    communicator->forget();
-  }
+struct Run : RecordedModel {
+  Run(RankContext& context, const Sharding& sharding) : RecordedModel(context, kModel, sharding) {}
 };
 
 // ---- meshes ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,5 +53,19 @@ inline Sharding by_layer(const LanguageModel& model, const std::string& strategy
   sharding.classes = {model.layer_class};
   return sharding;
 }
+
+/// A sharded model, and what its units communicate from then on.
+struct RecordedModel {
+  torch::jit::Module module;
+  std::shared_ptr<RecordingCommunicator> communicator;
+  std::unique_ptr<ShardedModule> sharded;
+
+  RecordedModel(RankContext& context, const LanguageModel& model, const Sharding& sharding)
+      : module(load(context, model.file)),
+        communicator(context.new_communicator()),
+        sharded(shard(context, module, sharding, communicator)) {
+    communicator->forget();
+  }
+};
 
 }  // namespace fsdp2::testing
