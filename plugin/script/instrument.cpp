@@ -13,6 +13,9 @@ jit::GraphFunction* copy_method(jit::Function& method) {
   original.ensure_defined();
   auto copy = std::make_unique<jit::GraphFunction>(method.qualname(), original.graph()->copy(), nullptr);
   copy->setSchema(method.getSchema());
+  // Run as it is written. The optimising executor differentiates by formulas of its own: wrong ones around no_grad(),
+  // more memory than autograd's, and minutes of passes over a deep traced model. On CPUs its steps are no shorter.
+  copy->_set_initial_executor_execution_mode(jit::ExecutorExecutionMode::SIMPLE);
   return copy.release();
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/optim/adamw.h>
@@ -181,6 +182,7 @@ void Training::run() {
 
 void Training::load() {
   if (!options_.unsharded) sharding_.emplace(options_, config_, speaks());
+  torch::jit::setGraphExecutorOptimize(false);  // graphs as they are written, like those of a sharded module
   reset_peak_resident_bytes();
   summary_.start_rss_bytes = resident_bytes();
   module_ = load_module(config_, group_->device());

@@ -694,6 +694,20 @@ class ClipsItself(nn.Module):
         return self.layer(x @ self.table.t() @ self.table)
 
 
+class NoGradInside(nn.Module):
+    """A unit is used without gradients before it is used with them: the optimising executor's gradients would be wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = Layer()
+        self.b = Layer()
+
+    def forward(self, x):
+        with torch.no_grad():
+            scale = self.a(x).abs().mean()
+        return self.b(self.a(x)) * scale + x
+
+
 def frozen_parts(module):
     """Weights of `a` frozen with its biases trainable, all of `b` frozen, `c` trainable."""
     module.a.up.weight.requires_grad_(False)
@@ -724,7 +738,7 @@ def export(save):
         Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
         ReluReadAgain, ReluOfView, ReluOfViewNotRead, WritesBuffer, OutputChanged, ViewsChanged, ReadsOutputTwice, Square,
         SquareInside, AttentionModel, ParentReads, Buffers, ThreeLayers, CallsFeatures, MayRaise, UnitMayRaise, ClipsItself,
-        ScalarParameter, EmptyParameter, ReturnsNothing,
+        ScalarParameter, EmptyParameter, ReturnsNothing, NoGradInside,
     ]
     for make in plain:
         save(make.__name__, torch.jit.script(spread_parameters(make())))

@@ -1,6 +1,5 @@
 // The engine against PyTorch's own fully_shard: same weights, same data, numbers stored by reference.py.
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/optim/sgd.h>
 
 #include <cstdlib>
@@ -64,8 +63,6 @@ void expect_same_shards(RankContext& context, const ShardedModule& sharded, cons
 
 void same_as_fully_shard(RankContext& context, const std::string& file, const std::string& model,
                          const Sharding& sharding) {
-  // In a low dtype each rounding counts, and the executor's own formulas of gradients round at other places.
-  const torch::jit::GraphOptimizerEnabledGuard passes(!sharding.precision.param);
   const json reference = reference_for(context, model);
   ASSERT_EQ(reference["world"], context.world());
   auto module = load(context, file);

@@ -1,6 +1,5 @@
 // When units are whole: rows B of PyTorch's behaviours, explicit unshard and reshard among them.
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include "registry/error.hpp"
 #include "tests/ranks/odd_training.hpp"

@@ -100,7 +100,6 @@ void expect_trains_in(RankContext& context, const std::string& model, DType dtyp
       train_with_a_copy(load(context, model), load(context, model), low_recipe(), context.world(), type);
   for (const Sharding& sharding : shardings) {
     SCOPED_TRACE(model + " " + sharding.strategy + " " + std::string(name_of(sharding.layout)));
-    const jit::GraphOptimizerEnabledGuard as_written(false);
     expect_trains_like(context, load(context, model), computing_in(dtype, sharding), low_recipe(), reference,
                        low_tolerance(dtype));
   }

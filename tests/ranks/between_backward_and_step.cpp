@@ -50,7 +50,6 @@ struct Sharded {
 };
 
 Sharded sharded_after_backward(RankContext& context, const std::string& strategy, int64_t check_steps = 0) {
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);  // no time for passes that are tested elsewhere
   Sharding sharding = by_layer(kModel, strategy);
   sharding.check_steps = check_steps;
   Sharded result{load(context, kModel.file), nullptr};
@@ -268,7 +267,6 @@ RANK_CASE(StepCheck, shards_that_change_before_the_step_are_found_by_the_call) {
 }
 
 RANK_CASE(StepCheck, a_usual_loop_passes) {
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   Sharded sharded = sharded_after_backward(context, "full_shard", 3);
   const auto optimizer = make_optimizer(Optimizer::kAdamW, tensors_of(*sharded.engine), 0.01);
   for (int64_t step = 1; step < 6; ++step) {

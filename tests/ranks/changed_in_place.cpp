@@ -1,6 +1,5 @@
 // Tensors that change in place where they enter or leave a unit.
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include "tests/ranks/odd_training.hpp"
 
@@ -54,10 +53,7 @@ RANK_CASE(ChangedInPlace, leaf_input_is_refused_as_without_us) {
   EXPECT_TRUE(good.grad().defined());
 }
 
-/// On its second call, TorchScript's optimising executor refuses a change in place of what a Linear returned ("a view
-/// of a leaf Variable"), also in a plain module: these run without it.
 void output_changed(RankContext& context, const std::string& model, int64_t kind) {
-  const torch::jit::GraphOptimizerEnabledGuard off(false);
   Recipe recipe = odd_recipe();
   recipe.loss = [kind](torch::jit::Module& module, int64_t step, int64_t rank) {
     if (kind < 0) return mean_square(module.forward({odd_input(step, rank)}));
@@ -98,22 +94,8 @@ RANK_CASE(ChangedInPlace, output_read_before_and_after) {
   output_changed(context, "ReadsOutputTwice", -1);
 }
 
-/// With the default executor, its first call. (The unsharded run calls once a rank.)
-RANK_CASE(ChangedInPlace, with_the_default_executor) {
-  for (const char* model : {"ReadsOutputTwice", "ViewsChanged"}) {
-    const Reference reference = [&] {
-      const torch::jit::GraphOptimizerEnabledGuard off(false);
-      return train_unsharded(load(context, model), odd_recipe(1), context.world());
-    }();
-    for (const Sharding& sharding : every_strategy(units_of({"Layer"}))) {
-      expect_trains_like(context, load(context, model), sharding, odd_recipe(1), reference);
-    }
-  }
-}
-
 /// The host changes the root's output in place before its loss.
 RANK_CASE(ChangedInPlace, output_of_the_root_by_the_host) {
-  const torch::jit::GraphOptimizerEnabledGuard off(false);
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     at::Tensor y = module.forward({odd_input(step, rank)}).toTensor();

@@ -1,7 +1,6 @@
 // Detach gives a plain module with the trained weights; what it saves knows nothing of us.
 #include <caffe2/serialize/inline_container.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <filesystem>
@@ -114,7 +113,6 @@ RANK_CASE(DetachedAndSaved, small_modules) {
 void export_while_sharded(RankContext& context, const std::string& model, const Sharding& sharding,
                           const Loss& loss_of) {
   SCOPED_TRACE(model);
-  const jit::GraphOptimizerEnabledGuard as_written(false);
   auto module = load(context, model);
   const auto sharded = shard(context, module, sharding);
   const auto optimizer = make_optimizer(Optimizer::kMomentum, tensors_of(*sharded), 0.05);

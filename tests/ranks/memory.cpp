@@ -1,7 +1,6 @@
 // Memory: what a rank holds at rest, at its peak, and while it shards. From counters, and from an allocator of our own.
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <atomic>
 #include <set>
@@ -89,7 +88,6 @@ void expect_share(RankContext& context, const LanguageModel& model, const std::s
 
 void expect_planned_peak(RankContext& context, const std::string& model, const Sharding& sharding,
                          const std::function<at::Tensor(torch::jit::Module&)>& loss) {
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);  // no time for passes: units are the same
   auto module = load(context, model);
   const auto sharded = shard(context, module, sharding);
   sharded->reset_statistics();

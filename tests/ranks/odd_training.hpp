@@ -2,7 +2,6 @@
 #pragma once
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <string>
 #include <vector>
@@ -42,17 +41,13 @@ inline Sharding units_of(std::vector<std::string> classes) {
   return sharding;
 }
 
-/// Trains the model under every strategy with these classes as units. The executor's passes, which take most of the
-/// time, know nothing of strategies: the first run has them, the others run the graphs as they are written.
+/// Trains the model under every strategy with these classes as units.
 inline void expect_odd_trains(RankContext& context, const std::string& model, const std::vector<std::string>& classes,
                               const Recipe& recipe = odd_recipe(), const Tolerance& tolerance = {}) {
   const Reference reference = train_unsharded(load(context, model), recipe, context.world());
-  bool first = true;
   for (const Sharding& sharding : every_strategy(units_of(classes))) {
     SCOPED_TRACE(sharding.strategy +
                  (std::holds_alternative<bool>(sharding.reshard) ? " with the root resharded" : ""));
-    const torch::jit::GraphOptimizerEnabledGuard passes(first && torch::jit::getGraphExecutorOptimize());
-    first = false;
     expect_trains_like(context, load(context, model), sharding, recipe, reference, tolerance);
   }
 }

@@ -78,9 +78,11 @@ RANK_CASE(ParameterKinds, float64) {
 }
 
 RANK_CASE_ON(ParameterKinds, complex64, 2, 4) {
-  // TorchScript's optimising executor gets gradients of complex numbers wrong: graphs as they are written.
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   expect_odd_trains(context, "Complex", {"ComplexLayer"});
+}
+
+RANK_CASE(ParameterKinds, no_grad_inside_a_forward) {
+  expect_odd_trains(context, "NoGradInside", {"Layer"}, odd_recipe(4));
 }
 
 /// A buffer for each, both reduced.
@@ -150,7 +152,6 @@ RANK_CASE_ON(ParameterKinds, per_parameter_trains_like_unsharded, 2, 4) {
     const char* model;
     std::vector<std::string> classes;
   };
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   for (const auto& [model, classes] :
        {Case{"Frozen", {"Layer"}}, Case{"Frozen", {}}, Case{"Mixed", {"MixedDtypes"}}, Case{"Mixed", {}},
         Case{"AttentionModel", {"AttentionUnit"}}, Case{"Recurrent", {"LSTM", "GRU"}}}) {
@@ -159,7 +160,6 @@ RANK_CASE_ON(ParameterKinds, per_parameter_trains_like_unsharded, 2, 4) {
   }
 }
 RANK_CASE(ParameterKinds, per_parameter_under_every_strategy) {
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
   for (const Sharding& sharding : every_strategy(units_of({"Outer", "Layer"}))) {
     SCOPED_TRACE(sharding.strategy);
     expect_trains_like_unsharded(context, "Nested", per_parameter(sharding), odd_recipe(3));

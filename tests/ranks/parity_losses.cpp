@@ -1,6 +1,5 @@
 // Twenty steps of each language model, sharded and unsharded, on the same global batches.
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <map>
 
@@ -58,8 +57,6 @@ void train_twenty_steps(RankContext& context, const LanguageModel& model, const 
   for (const auto& [name, tensor] : reference.parameters) elements += tensor.numel();
   ASSERT_LT(noisy * 100, elements) << "too much is left out";
 
-  // The executor's passes know nothing of ranks: at four of them one strategy with passes is enough.
-  const torch::jit::GraphOptimizerEnabledGuard passes(context.world() == 2 || sharding.strategy == "full_shard");
   const auto module = load(context, model.file);
   auto communicator = context.new_communicator();
   const auto sharded = shard(context, module, sharding, communicator);

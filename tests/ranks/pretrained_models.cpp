@@ -11,7 +11,6 @@ namespace {
 
 /// An encoder and a decoder, one table for both and for the output. Layers hand the bias of positions on to each other.
 RANK_CASE(PretrainedModels, t5) {
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);  // passes take most of the time
   Recipe recipe;
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     const at::Tensor written = token_ids(step + 7, rank, 2, 17, kVocabulary);

@@ -176,7 +176,6 @@ RANK_CASE(Behaviour_H9, in_a_chain_after_a_pass_without_sync) {
 
 /// A layer three times, a frozen one between, and a use without gradients in the same forward.
 RANK_CASE(Behaviour_H6, around_a_frozen_unit) {
-  const torch::jit::GraphOptimizerEnabledGuard as_written(false);  // README.md, limits: the executor's passes
   Recipe recipe = odd_recipe();
   recipe.loss = [](torch::jit::Module& module, int64_t step, int64_t rank) {
     auto a = module.attr("a").toModule();

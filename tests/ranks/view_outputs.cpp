@@ -1,6 +1,5 @@
 // A unit returns a view, its caller changes it in place, and backward finds no weights.
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <set>
 
@@ -26,7 +25,7 @@ const std::map<int64_t, Wanted> kWanted{{1,
                                           {1.573193, 0.618677, 1.394518, 1.855811, 9.836829, 3.375226}}}};
 
 void change_in_place(RankContext& context, const std::string& model, ReshardAfterForward reshard,
-                     const std::string& strategy, int rounds) {
+                     const std::string& strategy) {
   SCOPED_TRACE(model + " " + strategy);
   const Wanted& wanted = kWanted.at(context.world());
   auto module = load(context, model);
@@ -40,7 +39,7 @@ void change_in_place(RankContext& context, const std::string& model, ReshardAfte
   for (const PlannedUnit& unit : sharded->plan().units) units.insert(unit.path);
   EXPECT_EQ(units, (std::set<std::string>{"", "head", "inner"}));
   const at::Tensor x = fill({1, 3, 4}, 5) + static_cast<double>(context.rank());
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < 3; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     for (const at::Tensor& tensor : tensors_of(*sharded)) tensor.mutable_grad() = at::Tensor();
     communicator->forget();
@@ -69,43 +68,30 @@ void change_in_place(RankContext& context, const std::string& model, ReshardAfte
   }
 }
 
-void all_ways(RankContext& context, const std::string& model, int rounds) {
-  change_in_place(context, model, ReshardAuto{}, "full_shard", rounds);
-  change_in_place(context, model, true, "full_shard", rounds);
-  change_in_place(context, model, ReshardAuto{}, "shard_grad_op", rounds);
-  change_in_place(context, model, ReshardAuto{}, "no_shard", rounds);
-}
-
-/// TorchScript's optimising executor refuses the change in place on its second call, also in a plain module ("a view of
-/// a leaf Variable"): one round with it, more without.
-void in_place(RankContext& context, const std::string& model) {
-  all_ways(context, model, 1);
-  const torch::jit::GraphOptimizerEnabledGuard off(false);
-  all_ways(context, model, 4);
-}
-
-/// The executor specialises on the second and third call.
-void out_of_place(RankContext& context, const std::string& model) {
-  all_ways(context, model, 4);
+void all_ways(RankContext& context, const std::string& model) {
+  change_in_place(context, model, ReshardAuto{}, "full_shard");
+  change_in_place(context, model, true, "full_shard");
+  change_in_place(context, model, ReshardAuto{}, "shard_grad_op");
+  change_in_place(context, model, ReshardAuto{}, "no_shard");
 }
 
 RANK_CASE_ON(Behaviour_H23, squeeze, 1, 2) {
-  in_place(context, "view_squeeze");
+  all_ways(context, "view_squeeze");
 }
 RANK_CASE_ON(Behaviour_H23, squeeze_traced, 1, 2) {
-  in_place(context, "view_squeeze_traced");
+  all_ways(context, "view_squeeze_traced");
 }
 RANK_CASE_ON(Behaviour_H23, no_squeeze, 1, 2) {
-  in_place(context, "view_plain");
+  all_ways(context, "view_plain");
 }
 RANK_CASE_ON(Behaviour_H23, reshape, 1, 2) {
-  in_place(context, "view_reshape");
+  all_ways(context, "view_reshape");
 }
 RANK_CASE_ON(Behaviour_H23, squeeze_out_of_place, 1, 2) {
-  out_of_place(context, "view_squeeze_out_of_place");
+  all_ways(context, "view_squeeze_out_of_place");
 }
 RANK_CASE_ON(Behaviour_H23, no_squeeze_out_of_place, 1, 2) {
-  out_of_place(context, "view_plain_out_of_place");
+  all_ways(context, "view_plain_out_of_place");
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ TensorsByName named_parameters(const jit::Module& module) {
 }
 
 Reference train_unsharded(jit::Module module, const Recipe& recipe, int64_t world) {
-  // Graphs as they are written: no time for passes that the sharded run's executor takes, and nothing shared with it.
+  // As the engine does: the optimising executor's gradients can be wrong, and its passes take their time.
   const jit::GraphOptimizerEnabledGuard as_written(false);
   Reference result;
   std::vector<at::Tensor> parameters;
