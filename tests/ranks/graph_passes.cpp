@@ -98,7 +98,7 @@ void order_of_operators(RankContext& context, const std::string& model) {
 jit::Module parent_of(const jit::Module& module) {
   jit::Module parent("Parent");
   parent.register_module("inner", module);
-  parent.define("def forward(self, x):\n  return self.inner(x)\n");
+  parent.define("def forward(self, x):\n  return self.inner.forward(x)\n");
   return parent;
 }
 
