@@ -50,6 +50,31 @@ RANK_CASE(Behaviour_H5, frozen_and_thawed_between_steps) {
   expect_odd_trains(context, "Frozen", {"Layer"}, recipe);
 }
 
+/// Cheap enough for every step: nothing is sent or gathered for it, and what is frozen is not reduced.
+RANK_CASE_ON(Behaviour_H5, thawing_sends_nothing, 2) {
+  auto module = load(context, "ThreeLayers");
+  auto communicator = context.new_communicator();
+  const auto sharded = shard(context, module, units_of({"Layer"}), communicator);
+  int64_t gathered = 0;
+  int64_t reduced = 0;
+  for (int64_t step = 0; step < 4; ++step) {
+    communicator->forget();
+    const bool frozen = step % 2 == 1;
+    for (const auto& [name, parameter] : sharded->parameters()) {
+      if (name.starts_with("b.")) at::Tensor(parameter).requires_grad_(!frozen);
+    }
+    EXPECT_TRUE(communicator->records().empty());
+    sharded->zero_gradients();
+    mean_square(module.forward({odd_input(step, context.rank())})).backward();
+    if (step == 0) {
+      gathered = communicator->bytes(Collective::kAllGather);
+      reduced = communicator->bytes(Collective::kReduceScatter);
+    }
+    EXPECT_EQ(communicator->bytes(Collective::kAllGather), gathered);
+    EXPECT_EQ(communicator->bytes(Collective::kReduceScatter), frozen ? reduced * 2 / 3 : reduced);
+  }
+}
+
 RANK_CASE_ON(Behaviour_D8, frozen_bytes_are_not_reduced, 2, 4) {
   auto module = load(context, "Frozen");
   auto communicator = context.new_communicator();
