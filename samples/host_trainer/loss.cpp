@@ -1,6 +1,7 @@
 #include "samples/host_trainer/loss.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/mse_loss.h>
 
@@ -20,8 +21,7 @@ std::pair<at::Tensor, at::Tensor> flatten(const Config& config, at::Tensor predi
           "\"causal_lm\" needs an output of shape [batch, sequence, vocabulary] and targets of shape "
           "[batch, sequence]; they have " +
           std::to_string(prediction.dim()) + " and " + std::to_string(target.dim()) + " dimensions.");
-    prediction = prediction.slice(1, 0, -1);
-    target = target.slice(1, 1);
+    target = at::constant_pad_nd(target.slice(1, 1), {0, 1}, kIgnored);  // cutting the scores would copy them
   }
   if (prediction.dim() < 2 || prediction.numel() / prediction.size(-1) != target.numel())
     throw std::runtime_error(config.place("data.target") + "the output of shape " + c10::str(prediction.sizes()) +

@@ -91,7 +91,9 @@ def peer_rank(rank, shape, steps, folder):
         ids = torch.randint(0, shape.vocabulary, (shape.batch, shape.length), generator=generator)
         begin = time.perf_counter()
         logits = model(ids)
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, shape.vocabulary), ids[:, 1:].reshape(-1))
+        # As transformers' own loss, and ours: cutting the scores would copy them.
+        targets = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-100)
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, shape.vocabulary), targets.view(-1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
