@@ -91,8 +91,8 @@ std::unique_ptr<ShardedModule> ShardedModule::shard(const torch::jit::Module& mo
   {
     std::vector<at::Tensor> tensors;
     for (const auto& slots : bound.slots) tensors.push_back(slots.front().tensor());
-    std::vector<at::Tensor> buffers;
-    for (const at::Tensor& buffer : module.buffers()) buffers.push_back(buffer);
+    std::vector<NamedTensor> buffers;
+    for (const auto& buffer : module.named_buffers()) buffers.push_back({buffer.name, buffer.value});
     check_same_start(*communicator, bound.tree, plan, tensors, buffers);
   }
   bound.slots.clear();

@@ -73,6 +73,7 @@ Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Devic
 }
 
 Engine::~Engine() {
+  for (const auto& unit : units_) unit->drop_transfers();
   drop_slots();
 }
 
@@ -310,7 +311,10 @@ void Engine::set_gradient_divisor(const std::string& path, bool recurse, double 
                                                  ", expected a finite number above 0, or 0 for the number of ranks");
   }
   const auto given = divisor > 0 ? std::optional<double>(divisor) : std::nullopt;
-  for (Unit* unit : units_at(path, recurse)) unit->set_gradient_divisor(given);
+  const std::vector<Unit*> units = units_at(path, recurse);
+  runtime_->finish_reduction();
+  for (const Unit* unit : units) unit->require_no_partial_sums("set_gradient_divisor()");
+  for (Unit* unit : units) unit->set_gradient_divisor(given);
 }
 
 void Engine::check_step() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"
+#include "plugin/engine/named_tensor.hpp"
 #include "plugin/engine/parameter_home.hpp"
 #include "plugin/engine/statistics.hpp"
 #include "plugin/engine/unit.hpp"
@@ -19,11 +20,6 @@ namespace fsdp2 {
 
 /// Receives remarks for the host; `warning` is false for information.
 using LogFunction = std::function<void(bool warning, const std::string& text)>;
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
 
 /// The part of a parameter that this rank owns.
 struct ShardGeometry {

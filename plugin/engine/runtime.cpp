@@ -42,7 +42,7 @@ void Runtime::enter_call() {
                 "another thread is inside a forward of this sharded module; an engine serves one thread at a time",
                 {.rank = communicator->rank()});
   }
-  ++call_depth_;
+  if (call_depth_++ == 0) ++calls;
 }
 
 void Runtime::leave_call() {

@@ -58,6 +58,7 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   StepCheck step_check;
   OrderCheck order_check;
   UnitOrder unit_order;
+  int64_t calls = 0;  // by the host, that began so far
   int64_t prefetch_forward;
   int64_t prefetch_backward;
   bool last_backward = true;               // off: the pass to come leaves its last sums in flight

@@ -19,12 +19,21 @@ constexpr int64_t kNoStart = 0;
 constexpr const char* kWhat = "the comparison of models before sharding";
 
 /// Whatever of model and plan must be equal on all ranks, as text.
-std::string describe(const ModuleTree& tree, const Plan& plan) {
+std::string describe(const ModuleTree& tree, const Plan& plan, const std::vector<NamedTensor>& buffers) {
   std::string text = to_table(plan);
+  const auto add_shape = [&](at::IntArrayRef shape) {
+    for (const int64_t size : shape) text += " " + std::to_string(size);
+  };
   for (const TreeParameter& parameter : tree.parameters) {
     for (const std::string& name : parameter.names) text += "\n" + name;
-    for (const int64_t size : parameter.shape) text += " " + std::to_string(size);
+    add_shape(parameter.shape);
     text += std::string(" ") + std::string(name_of(parameter.dtype)) + (parameter.trainable ? " trainable" : " frozen");
+  }
+  if (!plan.broadcasts_values) return text;  // else buffers are the host's own affair
+  for (const auto& [name, tensor] : buffers) {
+    text += "\nbuffer " + name;
+    add_shape(tensor.sizes());
+    text += std::string(" ") + c10::toString(tensor.scalar_type());
   }
   return text;
 }
@@ -41,11 +50,11 @@ std::string first_difference(const std::string& one, const std::string& other) {
   return "rank 0 has " + line_of(one, end - one.begin()) + ", it has " + line_of(other, other_end - other.begin());
 }
 
-/// Rank 0's, into everyone's.
-void send_values(Communicator& communicator, const at::Tensor& tensor) {
+/// Rank 0's, into everyone's. By `device`, which the transport serves: a buffer may lie elsewhere.
+void send_values(Communicator& communicator, const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
-  const at::Tensor dense = tensor.detach().contiguous();
+  const at::Tensor dense = tensor.detach().to(device).contiguous();
   communicate(communicator, "the broadcast of rank 0's values", [&] { communicator.broadcast(dense)->wait(); });
   if (!dense.is_alias_of(tensor)) tensor.detach().copy_(dense);
 }
@@ -61,13 +70,14 @@ void report_no_start(Communicator& communicator, c10::Device device) noexcept {
 }
 
 void check_same_start(Communicator& communicator, const ModuleTree& tree, const Plan& plan,
-                      const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& buffers) {
+                      const std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& buffers) {
   if (communicator.size() == 1) return;
   const c10::Device device = tensors.empty() ? c10::kCPU : tensors.front().device();
 
   const auto ranks = static_cast<size_t>(communicator.size());
   const auto given = all_gather_values<int64_t>(
-      communicator, kWhat, {static_cast<int64_t>(content_hash(describe(tree, plan))), communicator.rank()}, device);
+      communicator, kWhat, {static_cast<int64_t>(content_hash(describe(tree, plan, buffers))), communicator.rank()},
+      device);
   const auto model_of = [&](size_t rank) { return given[2 * rank]; };
   for (size_t rank = 0; rank < ranks; ++rank) {
     const int64_t named = given[2 * rank + 1];
@@ -84,7 +94,7 @@ void check_same_start(Communicator& communicator, const ModuleTree& tree, const 
   }
   for (size_t rank = 1; rank < ranks; ++rank) {
     if (model_of(rank) == model_of(0)) continue;
-    const auto texts = all_gather_texts(communicator, kWhat, describe(tree, plan), device);
+    const auto texts = all_gather_texts(communicator, kWhat, describe(tree, plan, buffers), device);
     throw Error(ErrorCode::kFailedPrecondition,
                 "rank " + std::to_string(rank) + " has another model or other options than rank 0: " +
                     first_difference(texts[0], texts[rank]) + "; give every rank the same module and configuration",
@@ -92,8 +102,8 @@ void check_same_start(Communicator& communicator, const ModuleTree& tree, const 
   }
 
   if (plan.broadcasts_values) {
-    for (const at::Tensor& tensor : tensors) send_values(communicator, tensor);
-    for (const at::Tensor& buffer : buffers) send_values(communicator, buffer);
+    for (const at::Tensor& tensor : tensors) send_values(communicator, tensor, device);
+    for (const auto& [name, buffer] : buffers) send_values(communicator, buffer, device);
     return;
   }
   if (tensors.empty()) return;

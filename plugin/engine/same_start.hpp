@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"
+#include "plugin/engine/named_tensor.hpp"
 #include "registry/module_tree.hpp"
 #include "registry/plan.hpp"
 
@@ -15,7 +16,7 @@ namespace fsdp2 {
 /// report_no_start(). Two all-gathers of a few bytes a parameter. Where the plan says that rank 0's values count, they
 /// are sent into the others' tensors and `buffers` instead of being compared. Nothing to do for one rank.
 void check_same_start(Communicator& communicator, const ModuleTree& tree, const Plan& plan,
-                      const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& buffers = {});
+                      const std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& buffers = {});
 
 /// In place of check_same_start(), on a rank that has found a fault of its own: the others end now and need not wait.
 /// `device`: that of the parameters. Does not throw where the others are gone.

@@ -191,6 +191,7 @@ void Unit::start_gather_ahead(bool for_forward) {
   if (!start_if_at_rest(for_forward)) return;
   gathered_ahead_ = in_flight_.has_value();
   ahead_of_forward_ = for_forward;
+  ahead_in_call_ = runtime_->calls;
 }
 
 void Unit::drop_unused_gather() {
@@ -263,8 +264,8 @@ void Unit::open() {
   runtime_->enter_call();
   try {
     runtime_->check_gradients();
-    // What was gathered ahead, in this forward, is not older than it; what a backward that threw has left may be.
-    unshard(/*for_forward=*/!(gathered_ahead_ && ahead_of_forward_));
+    // What was gathered ahead in this very call of the host is not older than it; else an optimizer may have stepped.
+    unshard(/*for_forward=*/!(gathered_ahead_ && ahead_of_forward_ && ahead_in_call_ == runtime_->calls));
     runtime_->gather_ahead_in_forward(shared_from_this());
   } catch (...) {
     runtime_->leave_call();

@@ -149,6 +149,10 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void finish_reduction();
   /// Forgets them. Local, but for what has begun.
   void drop_reduction() noexcept;
+  /// Ends what is in flight, for nobody: a transport is not to write into memory that is gone.
+  void drop_transfers() noexcept;
+  /// Throws Error (kFailedPrecondition) while sums over the shard group wait for their all-reduce.
+  void require_no_partial_sums(const char* call) const;
   /// Throws Error (kFailedPrecondition) inside a call and in backward.
   void require_not_in_use(const char* call) const;
   /// Frees the memory of the whole, if there is any. Local, but for the end of a gather in flight.
@@ -233,6 +237,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   int open_backwards_ = 0;
   bool gathered_ahead_ = false;    // of a call that has not come yet
   bool ahead_of_forward_ = false;  // that one, else of a backward
+  int64_t ahead_in_call_ = 0;      // of the host, by its number
   bool marked_written_ = false;
   bool gathered_with_gradients_ = false;
 };

@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "plugin/engine/unit.hpp"
+#include "registry/error.hpp"
 
 namespace fsdp2 {
 
@@ -222,6 +223,25 @@ void Unit::drop_reduction() noexcept {
     }
   }
   for (UnitParameter& p : parameters_) p.in_sum = p.in_sum && partial_sums_[p.buffer].defined();
+}
+
+void Unit::drop_transfers() noexcept {
+  drop_reduction();
+  try {
+    finish_unshard();
+  } catch (const std::exception&) {  // nobody wants the parameters
+    runtime_->pool->abandon();
+  }
+}
+
+void Unit::require_no_partial_sums(const char* call) const {
+  for (const at::Tensor& sum : partial_sums_) {
+    if (!sum.defined()) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                std::string(call) + ": gradients of " + title() + " wait for their all-reduce, divided as they were; " +
+                    "let a backward pass all-reduce them, or zero the gradients, first",
+                {.module = path_, .rank = runtime_->communicator->rank()});
+  }
 }
 
 void Unit::zero_gradients() {

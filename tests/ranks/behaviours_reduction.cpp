@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "registry/error.hpp"
+#include "tests/ranks/harness/refusal.hpp"
 #include "tests/ranks/language_models.hpp"
 
 namespace fsdp2::testing {
@@ -146,10 +147,13 @@ RANK_CASE_ON(Behaviour_F5, sums_of_a_row_wait_for_the_all_reduce, 4) {
     EXPECT_EQ(counted(*run.communicator), (std::vector<int64_t>{gathers, kGroups, 0}));
     EXPECT_FALSE(any_gradient(*run.sharded)) << "F6: undefined until the all-reduce";
   }
+  const Refusal refusal = refusal_of([&] { run.sharded->set_gradient_divisor("", true, 2); });
+  EXPECT_NE(refusal.text.find("wait for their all-reduce"), std::string::npos) << refusal.text;
   run.sharded->set_all_reduce("", true, true);
   backward(run.module, context, 2);
   EXPECT_EQ(counted(*run.communicator), (std::vector<int64_t>{gathers, kGroups, kGroups}));
   expect_gradients_equal(*run.sharded, accumulated_gradients(context, 3));
+  run.sharded->set_gradient_divisor("", true, 2);
 }
 
 /// Public report, four ranks: L2 1.696078, greatest 0.642618; replicas must not count twice.

@@ -271,5 +271,27 @@ RANK_CASE(DetachedAndSaved, saving_a_sharded_module_is_refused) {
   ::unlink(path.c_str());
 }
 
+/// The host lets go of an engine while gathers, or sums of gradients, are under way: the transport serves the next one.
+RANK_CASE(DetachedAndSaved, released_with_transfers_in_flight) {
+  auto communicator = context.new_communicator();
+  Sharding sharding;
+  sharding.classes = {"Layer"};
+  {
+    const auto gathering = shard(context, load(context, "ThreeLayers"), sharding, communicator);
+    gathering->start_unshard("", true);
+  }
+  {
+    auto module = load(context, "ThreeLayers");
+    const auto summing = shard(context, module, sharding, communicator);
+    summing->set_last_backward(false);
+    mean_square(module.forward({odd_input(0, context.rank())})).backward();
+  }
+  const Reference reference = train_unsharded(load(context, "ThreeLayers"), odd_recipe(1), context.world());
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, sharding, communicator);
+  mean_square(module.forward({odd_input(0, context.rank())})).backward();
+  expect_gradients_equal(*sharded, reference.gradients[0]);
+}
+
 }  // namespace
 }  // namespace fsdp2::testing

@@ -184,5 +184,15 @@ RANK_CASE_ON(Behaviour_F8, rank_0s_values_are_sent, 2, 4) {
   }
 }
 
+RANK_CASE(RanksThatDiffer, buffers_that_cannot_be_sent) {
+  auto module = load(context, "Buffers");
+  const auto buffer = *module.named_buffers().begin();
+  if (context.rank() == 1) at::Tensor(buffer.value).set_data(at::zeros({3}));
+  Sharding sharding;
+  sharding.load_mode = LoadMode::kBroadcast;
+  const Refusal refusal = refusal_of([&] { shard(context, module, sharding); });
+  EXPECT_NE(refusal.text.find(", it has `buffer " + buffer.name + " 3 Float`"), std::string::npos) << refusal.text;
+}
+
 }  // namespace
 }  // namespace fsdp2::testing

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "tests/ranks/harness/data.hpp"
 #include "tests/ranks/language_models.hpp"
 
 namespace fsdp2::testing {
@@ -175,6 +176,34 @@ RANK_CASE_ON(StaleWeights, untouched_weights_stay, 2, 4) {
   output(module, 1, context.rank());
   EXPECT_EQ(communicator->records().size(), 0U);
   EXPECT_EQ(sharded->statistics().stale_gathers, 0);
+}
+
+/// A host that calls units one by one, no root around them: what the call of `a` gathers ahead for `b` is old after the
+/// step, which SGD takes unseen.
+RANK_CASE(StaleWeights, step_between_calls_of_units) {
+  auto plain = load(context, "ThreeLayers");
+  auto module = load(context, "ThreeLayers");
+  const auto sharded = shard(context, module, [] {
+    Sharding sharding;
+    sharding.classes = {"Layer"};
+    return sharding;
+  }());
+  const at::Tensor x = fill({4, 8}, 1);
+  const auto part = [](const torch::jit::Module& whole, const char* name, const at::Tensor& input) {
+    return whole.attr(name).toModule().forward({input}).toTensor();
+  };
+  const auto run = [&](const torch::jit::Module& whole, torch::optim::Optimizer& optimizer) {
+    part(whole, "c", part(whole, "b", part(whole, "a", x))).pow(2).mean().backward();
+    const at::NoGradGuard guard;
+    const at::Tensor between = part(whole, "a", x);
+    optimizer.step();
+    return part(whole, "b", between);
+  };
+  const auto optimizer = make_optimizer(Optimizer::kSgd, tensors_of(*sharded), 0.5);
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& parameter : plain.parameters()) all.push_back(parameter);
+  const auto plain_optimizer = make_optimizer(Optimizer::kSgd, all, 0.5);
+  for (int round = 0; round < 2; ++round) expect_equal(run(module, *optimizer), run(plain, *plain_optimizer));
 }
 
 }  // namespace
