@@ -61,7 +61,7 @@ int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, i
   std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
   for (size_t u = 0; u < plan.units.size(); ++u) {
     const PlannedUnit& unit = plan.units[u];
-    const int64_t own = unit.reshard_after_forward ? 0 : extra_bytes(plan, unit);
+    const int64_t own = unit.reshard_after_forward ? block_bytes(plan, unit) : extra_bytes(plan, unit);
     kept += own;
     if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
   }
@@ -74,7 +74,11 @@ int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, i
     for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
       if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
       if (!unit->parent) break;
+      bytes -= block_bytes(plan, plan.units[*unit->parent]);  // whole, so nothing else is kept of it
     }
+    // Beside the whole when backward begins to gather it, and when its call ends: by then what lies inside has run.
+    const int64_t own_block = block_bytes(plan, plan.units[u]);
+    const bool ends_before_the_next = i + 1 < order.size() && !encloses(plan, u, order[i + 1]);
     // The first one has all of the way to itself. Of the others, all that are ahead but the last one are in flight
     // while the own parts are copied out; then the last one starts.
     int64_t own_parts = copied_bytes(plan, plan.units[u]);
@@ -87,7 +91,9 @@ int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, i
                               (!next.reshard_after_forward && !(is_kept && encloses(plan, u, order[ahead])));
       if (!is_counted) bytes += extra_bytes(plan, next);
       bytes += copied_bytes(plan, next);
-      peak = std::max(peak, bytes + own_parts);
+      peak = std::max(peak, bytes - own_block + own_parts);
+      bytes -= block_bytes(plan, next);
+      if (ends_before_the_next) peak = std::max(peak, bytes);
     }
   }
   return peak;
@@ -121,6 +127,13 @@ int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit) {
   int64_t bytes = 0;
   for (const PlannedBuffer& buffer : unit.buffers) bytes += whole_bytes(plan, buffer);
   return bytes;
+}
+
+int64_t block_bytes(const Plan& plan, const PlannedUnit& unit) {
+  if (unit.reshard_to == 0) return 0;
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : unit.buffers) bytes += buffer.part * size_of(compute_dtype(buffer));
+  return bytes * (plan.mesh.shard / unit.reshard_to);
 }
 
 int64_t shard_bytes(const PlannedUnit& unit) {

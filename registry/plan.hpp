@@ -59,6 +59,9 @@ struct PlannedUnit {
   std::vector<PlannedParameter> parameters;
   std::optional<DType> inputs_cast = {};  // what floating inputs of a call are cast to
   std::optional<DType> outputs_cast = {};
+  /// After forward each block of so many neighbouring ranks holds the unit whole once, until backward gathers it inside
+  /// the block. Divides mesh.shard and is smaller. 0: a rank keeps its shard alone.
+  int64_t reshard_to = 0;
   bool operator==(const PlannedUnit&) const = default;
 };
 
@@ -95,6 +98,10 @@ int64_t numel(const std::vector<int64_t>& shape);
 /// Bytes of one unit when it is whole, in its compute dtypes (padding included).
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit);
 
+/// Bytes that a rank keeps of a unit that reshards to a block of ranks, beside its shard, in the compute dtypes. 0 for
+/// other units.
+int64_t block_bytes(const Plan& plan, const PlannedUnit& unit);
+
 /// Bytes of parameters that one rank holds at rest (padding included): of one unit, of all.
 int64_t shard_bytes(const PlannedUnit& unit);
 int64_t shard_bytes(const Plan& plan);
@@ -104,8 +111,8 @@ int64_t parameter_bytes(const Plan& plan);
 
 /// The most bytes that full parameters take at once, beside the shards, while training: when a
 /// unit has been gathered and not yet been copied out, that unit and its gathered parts, the units that enclose it, and
-/// the units that do not reshard after forward (those inside it come later if it is one of them). 0 where shards are
-/// the full parameters.
+/// the units that do not reshard after forward (those inside it come later if it is one of them), and what is kept of
+/// those that reshard to a block of ranks. 0 where shards are the full parameters.
 int64_t peak_unsharded_bytes(const Plan& plan);
 
 /// Units as a forward is expected to run them before one has been seen: each before those inside it, else in their

@@ -56,7 +56,9 @@ Row row_of(const Plan& plan, const PlannedUnit& unit) {
           bytes_text(shard_bytes(unit)),
           std::to_string(padding_bytes(unit, plan.mesh.shard)),
           std::to_string(padding_bound(unit, plan.mesh.shard)),
-          unit.reshard_after_forward ? "yes" : "no",
+          unit.reshard_to > 0          ? "to " + std::to_string(unit.reshard_to)
+          : unit.reshard_after_forward ? "yes"
+                                       : "no",
           casts_text(unit)};
 }
 

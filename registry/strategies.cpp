@@ -7,6 +7,7 @@
 #include "registry/error.hpp"
 #include "registry/layout.hpp"
 #include "registry/registry.hpp"
+#include "registry/reshard.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -90,6 +91,12 @@ Plan full_shard(const ModuleTree& tree, std::span<const SelectedUnit> units, con
   // The root is needed again first thing in backward, so "auto" keeps it.
   const bool root_reshards = !std::holds_alternative<ReshardAuto>(options.reshard_after_forward);
   for (PlannedUnit& unit : plan.units) unit.reshard_after_forward = unit.parent.has_value() || root_reshards;
+  if (const auto* ranks = std::get_if<int64_t>(&options.reshard_after_forward)) {
+    for (PlannedUnit& unit : plan.units) reshard_to(unit, *ranks, mesh);
+    if (*ranks == 1 && mesh.shard > 1) {
+      plan.notes.emplace_back("reshard_after_forward = 1 keeps units whole after forward, as shard_grad_op does");
+    }
+  }
   return plan;
 }
 

@@ -27,9 +27,6 @@ constexpr std::array kLimits{
           "version 1 is read and printed, not run; set `version = 2` (beside `dialect` and `config`, where another "
           "host's "
           "file is read) to convert it"},
-    Limit{"reshard_after_forward",
-          [](const Options& o) { return !std::holds_alternative<int64_t>(o.reshard_after_forward); },
-          R"(only "auto", true and false are accepted now)"},
     Limit{"layout", [](const Options& o) { return layout_of(o) != Layout::kFlat; },
           R"(only "ragged" and "per_parameter" are accepted now)"},
     Limit{"ignored_modules", [](const Options& o) { return o.ignored_modules.empty(); },

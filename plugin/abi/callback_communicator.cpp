@@ -213,7 +213,8 @@ std::shared_ptr<Communicator> CallbackCommunicator::split(const std::vector<int6
   if (link_->table.split == nullptr) {
     throw Error(ErrorCode::kUnsupported,
                 "fsdp2_communicator.split is null: a mesh of two dimensions needs it, or the groups themselves as " +
-                    std::string("shard_communicator and replicate_communicator"));
+                    std::string("shard_communicator and replicate_communicator; reshard_after_forward with a number ") +
+                    "of ranks needs it");
   }
   link_->require_usable();
   fsdp2_communicator part{};

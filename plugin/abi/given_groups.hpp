@@ -11,7 +11,8 @@
 
 namespace fsdp2 {
 
-/// Is `world`, but its split gives what was handed in: `shard` for neighbouring ranks, else `replicate`.
+/// Is `world`, but its split gives what was handed in: `shard` for neighbouring ranks, else `replicate`; after that,
+/// neighbours are blocks of a row and split from `shard`.
 class GivenGroups final : public Communicator {
  public:
   GivenGroups(std::shared_ptr<Communicator> world, std::shared_ptr<Communicator> shard,
@@ -38,8 +39,12 @@ class GivenGroups final : public Communicator {
   std::shared_ptr<Communicator> split(const std::vector<int64_t>& members) override {
     const bool neighbours = members.size() > 1 && members[1] == members[0] + 1;
     const auto& group = neighbours ? shard_ : replicate_;
+    if (neighbours && gave_shard_) return block_of(members);
     const auto place = std::find(members.begin(), members.end(), rank()) - members.begin();
-    if (group->size() == static_cast<int64_t>(members.size()) && group->rank() == place) return group;
+    if (group->size() == static_cast<int64_t>(members.size()) && group->rank() == place) {
+      gave_shard_ = gave_shard_ || neighbours;
+      return group;
+    }
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(neighbours ? "shard" : "replicate") + "_communicator: this is rank " +
                     std::to_string(group->rank()) + " of " + std::to_string(group->size()) +
@@ -49,9 +54,16 @@ class GivenGroups final : public Communicator {
   }
 
  private:
+  [[nodiscard]] std::shared_ptr<Communicator> block_of(std::vector<int64_t> members) const {
+    const int64_t first = rank() - shard_->rank();
+    for (int64_t& member : members) member -= first;
+    return shard_->split(members);
+  }
+
   std::shared_ptr<Communicator> world_;
   std::shared_ptr<Communicator> shard_;
   std::shared_ptr<Communicator> replicate_;
+  bool gave_shard_ = false;
 };
 
 }  // namespace fsdp2

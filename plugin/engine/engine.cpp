@@ -47,7 +47,7 @@ std::shared_ptr<MemoryPool> pool_for(const Plan& plan, c10::Device device) {
 Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
                std::vector<std::vector<ParameterHome>> homes, const LogFunction& log)
     : plan_(std::move(plan)), device_(device) {
-  runtime_ = std::make_shared<Runtime>(groups_of(std::move(communicator), plan_.mesh), pool_for(plan_, device), plan_);
+  runtime_ = std::make_shared<Runtime>(groups_of(std::move(communicator), plan_), pool_for(plan_, device), plan_);
   WrapMeter meter;
   for (const auto& unit : homes) {
     for (const ParameterHome& home : unit) meter.add(static_cast<int64_t>(home.tensor().nbytes()));
@@ -358,7 +358,10 @@ void Engine::reshard(const std::string& path, bool recurse) {
 
 void Engine::set_reshard_after_forward(const std::string& path, bool recurse, bool reshard) {
   for (Unit* unit : units_at(path, recurse)) unit->set_reshard_after_forward(reshard);
-  for (size_t u = 0; u < units_.size(); ++u) plan_.units[u].reshard_after_forward = units_[u]->reshards_after_forward();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    plan_.units[u].reshard_after_forward = units_[u]->reshards_after_forward();
+    plan_.units[u].reshard_to = units_[u]->reshards_to();
+  }
   runtime_->statistics.planned_peak_bytes = peak_unsharded_bytes(plan_);
 }
 

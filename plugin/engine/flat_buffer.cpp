@@ -23,12 +23,12 @@ at::Tensor without_memory(at::TensorOptions options, int64_t numel) {
 
 class FlatBuffer::Gather final : public Request {
  public:
-  Gather(const FlatBuffer& buffer, at::Tensor whole, Communicator& communicator, MemoryPool& pool)
+  /// `own`: what this rank gives; the shard itself is given from where it lies, if its dtype is that of the whole.
+  Gather(const FlatBuffer& buffer, at::Tensor own, at::Tensor whole, Communicator& communicator, MemoryPool& pool)
       : buffer_(buffer),
         whole_(std::move(whole)),
         parts_(buffer.copies_out() ? pool.empty(buffer.gathered_numel(), whole_.options()) : whole_) {
-    at::Tensor own = buffer.shard_;
-    if (!buffer.gathers_ || own.scalar_type() != whole_.scalar_type()) {
+    if (!buffer.gathers_ || !own.is_same(buffer.shard_) || own.scalar_type() != whole_.scalar_type()) {
       const int64_t rank = buffer.gathers_ ? communicator.rank() : 0;
       own = parts_.narrow(0, rank * own.numel(), own.numel()).copy_(own);
     }
@@ -85,7 +85,24 @@ void FlatBuffer::allocate(MemoryPool& pool) {
 
 std::unique_ptr<Request> FlatBuffer::start_gather(const at::Tensor& whole, Communicator& communicator,
                                                   MemoryPool& pool) const {
-  return std::make_unique<Gather>(*this, whole, communicator, pool);
+  return std::make_unique<Gather>(*this, shard_, whole, communicator, pool);
+}
+
+std::unique_ptr<Request> FlatBuffer::start_gather_in_block(const at::Tensor& kept, const at::Tensor& whole,
+                                                           Communicator& block, MemoryPool& pool) const {
+  return std::make_unique<Gather>(*this, kept, whole, block, pool);
+}
+
+at::Tensor FlatBuffer::parts_of(int64_t first, int64_t count, MemoryPool& pool) const {
+  const int64_t part = shard_.numel();
+  at::Tensor parts = pool.empty(count * part, whole_.options());
+  if (!copies_out()) return parts.copy_(whole_.narrow(0, first * part, count * part));
+  for (const Copy& copy : copies_) {
+    const int64_t size = copy.from.size;
+    const at::Tensor chunks = whole_.narrow(0, copy.offset + first * size, count * size);
+    parts.view({count, part}).narrow(1, copy.from.offset, size).copy_(chunks.view({count, size}));
+  }
+  return parts;
 }
 
 void FlatBuffer::free() {

@@ -1,5 +1,6 @@
 #include "plugin/engine/rank_groups.hpp"
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,9 +17,7 @@ std::vector<int64_t> every(int64_t step, int64_t first, int64_t count) {
   return ranks;
 }
 
-}  // namespace
-
-RankGroups groups_of(std::shared_ptr<Communicator> world, const Mesh& mesh) {
+RankGroups rows_and_columns(const std::shared_ptr<Communicator>& world, const Mesh& mesh) {
   if (mesh.replicate * mesh.shard != world->size()) {
     throw Error(ErrorCode::kInternal, "a plan for " + std::to_string(mesh.replicate * mesh.shard) + " ranks, and " +
                                           std::to_string(world->size()) + " are here");
@@ -29,6 +28,18 @@ RankGroups groups_of(std::shared_ptr<Communicator> world, const Mesh& mesh) {
   if (mesh.shard == 1) return {world, nullptr, world};
   RankGroups groups{world, world->split(every(1, row * mesh.shard, mesh.shard)), nullptr};
   groups.replicate = world->split(every(mesh.shard, column, mesh.replicate));
+  return groups;
+}
+
+}  // namespace
+
+RankGroups groups_of(std::shared_ptr<Communicator> world, const Plan& plan) {
+  RankGroups groups = rows_and_columns(world, plan.mesh);
+  std::set<int64_t> sizes;
+  for (const PlannedUnit& unit : plan.units) {
+    if (unit.reshard_to > 0) sizes.insert(unit.reshard_to);
+  }
+  for (const int64_t size : sizes) groups.blocks[size] = world->split(every(1, world->rank() / size * size, size));
   return groups;
 }
 

@@ -1,5 +1,6 @@
 // The ranks of a mesh, as the groups in which they communicate.
 #pragma once
+#include <map>
 #include <memory>
 
 #include "plugin/engine/communicator.hpp"
@@ -12,9 +13,12 @@ struct RankGroups {
   std::shared_ptr<Communicator> world;
   std::shared_ptr<Communicator> shard;      // a row: between them they hold the parts of a parameter
   std::shared_ptr<Communicator> replicate;  // a column: each holds the same part; null where there is one row
+  /// Neighbours in a row, by their number: blocks to which units of the plan reshard after forward.
+  std::map<int64_t, std::shared_ptr<Communicator>> blocks = {};
 };
 
-/// Splits the world where the mesh has two dimensions. Collective then, if the transport must make groups.
-RankGroups groups_of(std::shared_ptr<Communicator> world, const Mesh& mesh);
+/// Splits the world where the mesh has two dimensions or units reshard to blocks. Collective then, if the transport
+/// must make groups.
+RankGroups groups_of(std::shared_ptr<Communicator> world, const Plan& plan);
 
 }  // namespace fsdp2

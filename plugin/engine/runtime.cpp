@@ -14,6 +14,7 @@ Runtime::Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool_, const Pla
     : communicator(std::move(groups.world)),
       shard_group(std::move(groups.shard)),
       replicate_group(std::move(groups.replicate)),
+      blocks(std::move(groups.blocks)),
       pool(std::move(pool_)),
       mesh(plan.mesh),
       gradient_divisor(plan.gradient_divisor),

@@ -1,6 +1,7 @@
 // What the units of one engine share: transport, memory, counters, and the state of the backward pass that runs.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -47,6 +48,7 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Communicator> communicator;  // of all ranks
   std::shared_ptr<Communicator> shard_group;   // see RankGroups
   std::shared_ptr<Communicator> replicate_group;
+  std::map<int64_t, std::shared_ptr<Communicator>> blocks;
   std::shared_ptr<MemoryPool> pool;
   Mesh mesh;
   std::optional<double> gradient_divisor;  // of sums over ranks; unset: means

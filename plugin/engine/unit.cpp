@@ -1,5 +1,5 @@
-// The states of a unit: open, kept, sharded, and the gather between them. Cutting is in unit_shard.cpp, gradients in
-// unit_reduce.cpp, full parameters for the host in unit_local_use.cpp.
+// The states of a unit: open, kept, in a block, sharded, and the gather between them. Cutting is in unit_shard.cpp,
+// backward in unit_backward.cpp, gradients in unit_reduce.cpp, full parameters for the host in unit_local_use.cpp.
 #include "plugin/engine/unit.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -82,7 +82,7 @@ void Unit::communicate(Communicator& group, c10::function_ref<void()> collective
 }
 
 void Unit::start_gather() {
-  note_gather();  // what is written from now on may not be in it
+  if (!share_) note_gather();  // what is written from now on may not be in it; a share is as old as it is
   try {
     std::vector<at::Tensor> wholes;
     for (FlatBuffer& buffer : buffers_) {
@@ -92,7 +92,8 @@ void Unit::start_gather() {
       }
       wholes.push_back(buffer.whole());
     }
-    in_flight_ = start_gather_into(wholes);
+    in_flight_ = start_gather_into(wholes, share_ ? &*share_ : nullptr);
+    drop_share();
   } catch (...) {
     reshard();  // half-filled memory must not pass for whole
     throw;
@@ -111,11 +112,12 @@ void Unit::finish_unshard() {
   }
 }
 
-GatherInFlight Unit::start_gather_into(const std::vector<at::Tensor>& wholes) {
+GatherInFlight Unit::start_gather_into(const std::vector<at::Tensor>& wholes, const BlockShare* share) {
   Runtime& r = *runtime_;
-  Communicator& group = r.gathers ? *r.shard_group : *r.communicator;
+  Communicator& group = share != nullptr ? *share->block : r.gathers ? *r.shard_group : *r.communicator;
   if (r.gathers && r.order_check.is_due()) r.order_check.before_gather(group, path_, wholes.front().device());
   GatherInFlight gather;
+  gather.group = &group;
   try {
     communicate(group, [&] {
       for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -126,7 +128,9 @@ GatherInFlight Unit::start_gather_into(const std::vector<at::Tensor>& wholes) {
           gather.copied_bytes += bytes;
           r.count_unsharded(bytes);
         }
-        gather.requests.push_back(buffer.start_gather(wholes[b], group, *r.pool));
+        gather.requests.push_back(share == nullptr
+                                      ? buffer.start_gather(wholes[b], group, *r.pool)
+                                      : buffer.start_gather_in_block(share->parts[b], wholes[b], group, *r.pool));
         if (!buffer.gathers()) continue;
         ++r.statistics.all_gathers;
         r.statistics.all_gather_bytes += bytes;
@@ -143,7 +147,7 @@ void Unit::finish(GatherInFlight gather) {
   const c10::InferenceMode normal(false);
   const at::NoGradGuard no_grad;
   try {
-    communicate(runtime_->gathers ? *runtime_->shard_group : *runtime_->communicator, [&] {
+    communicate(*gather.group, [&] {
       for (auto& request : gather.requests) request->wait();
     });
   } catch (...) {
@@ -221,19 +225,53 @@ void Unit::gather_if_needed(bool for_forward) {
 void Unit::start_gather_if_needed(bool for_forward) {
   const bool copies =
       std::any_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return !b.shard_is_whole(); });
-  const bool stale = copies && is_whole() && (was_written() || (for_forward && may_have_been_stepped()));
-  if (stale) ++runtime_->statistics.stale_gathers;
+  const bool is_held = is_whole() || share_.has_value();
+  const bool stale = copies && is_held && (was_written() || (for_forward && may_have_been_stepped()));
+  if (stale) {
+    ++runtime_->statistics.stale_gathers;
+    drop_share();
+  }
   if (!is_whole() || stale) start_gather();
 }
 
 void Unit::reshard() {
   gathered_ahead_ = false;
   finish_unshard();
+  drop_share();
   for (FlatBuffer& buffer : buffers_) {
     if (buffer.shard_is_whole() || !buffer.is_whole()) continue;
     buffer.free();
     runtime_->count_unsharded(-buffer.bytes());
   }
+}
+
+void Unit::reshard_after_forward() {
+  if (!reshard_after_forward_ || open_backwards_ > 0) return;
+  if (block_ && !was_written()) {
+    keep_share();
+  } else {
+    reshard();
+  }
+}
+
+// Rank j of a block of k keeps the parts of ranks [j W/k, (j + 1) W/k) of the W that shard.
+void Unit::keep_share() {
+  const c10::InferenceMode normal(false);
+  const at::NoGradGuard no_grad;
+  BlockShare share{block_, {}};
+  const int64_t count = runtime_->mesh.shard / block_->size();
+  for (const FlatBuffer& buffer : buffers_) {
+    share.parts.push_back(buffer.parts_of(block_->rank() * count, count, *runtime_->pool));
+  }
+  for (const at::Tensor& parts : share.parts) runtime_->count_unsharded(static_cast<int64_t>(parts.nbytes()));
+  reshard();
+  share_ = std::move(share);
+}
+
+void Unit::drop_share() {
+  if (!share_) return;
+  for (const at::Tensor& parts : share_->parts) runtime_->count_unsharded(-static_cast<int64_t>(parts.nbytes()));
+  share_.reset();
 }
 
 void Unit::fill_slots_with_shards() {
@@ -298,7 +336,7 @@ void Unit::close() {
   runtime_->leave_call();
   if (changed_by_the_call() != nullptr) marked_written_ = true;  // kept memory must not pass for what the shards hold
   fill_slots_with_shards();
-  if (reshard_after_forward_ && open_backwards_ == 0) reshard();
+  reshard_after_forward();
   if (is_root_) runtime_->end_of_forward();
 }
 
@@ -306,101 +344,6 @@ bool Unit::owns_memory_of(const at::Tensor& tensor) const {
   return tensor.has_storage() && std::any_of(buffers_.begin(), buffers_.end(), [&](const FlatBuffer& b) {
            return tensor.storage().is_alias_of(b.whole().storage());
          });
-}
-
-void Unit::pre_backward(const std::shared_ptr<RecordedCall>& call) {
-  if (at::GradMode::is_enabled()) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        title() +
-            ": backward (or autograd.grad, inside a forward too) with create_graph = true is not supported on a " +
-            "sharded module: its gradients are reduced over ranks outside of autograd",
-        {.module = path_});
-  }
-  if (runtime_->detached) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                title() + ": backward through a forward that ran before detach(); run the forward again",
-                {.module = path_});
-  }
-  if (runtime_->in_local_use) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                title() + ": backward while the parameters are gathered for local use; release them first",
-                {.module = path_});
-  }
-  runtime_->enter_backward();
-  if (call->in_backward) return;
-  unshard(/*for_forward=*/false);
-  runtime_->gather_ahead_in_backward(shared_from_this(), call->place);
-  // What a forward saved of a host's tensor is that tensor itself.
-  for (UnitParameter& p : parameters_) {
-    if (p.host.defined()) p.host.show_whole(p.unsharded);
-  }
-  call->in_backward = true;
-  ++open_backwards_;
-  calls_in_backward_.push_back(call);
-}
-
-void Unit::post_backward(RecordedCall& call) {
-  if (!call.in_backward) return;
-  call.in_backward = false;
-  // Another call of this unit may still need the memory, and its gradients are not complete.
-  if (--open_backwards_ > 0 || is_open()) return;
-  calls_in_backward_.clear();
-  show_shards_to_host();
-  reshard_after_backward();
-  reduce_gradients();
-}
-
-void Unit::close_backward_calls() {
-  for (auto& weak : calls_in_backward_) {
-    if (auto call = weak.lock()) call->in_backward = false;
-  }
-  calls_in_backward_.clear();
-  open_backwards_ = 0;
-  for (UnitParameter& p : parameters_) p.accumulated = false;
-  if (is_open()) return;
-  show_shards_to_host();
-  reshard_after_backward();
-}
-
-void Unit::reshard_after_backward() {
-  if (reshard_after_backward_ || gathered_ahead_) reshard();  // what no call has used would be old in the next forward
-}
-
-void Unit::gradient_accumulated(size_t parameter) {
-  if (is_open() && parameters_[parameter].host.defined()) {
-    parameters_[parameter].unsharded.mutable_grad() = at::Tensor();
-    throw Error(ErrorCode::kFailedPrecondition,
-                title() +
-                    ": backward before exit(): the unit is still open, so nothing would be reduced; call exit() " +
-                    "of every enter() first",
-                {.module = path_, .parameter = parameters_[parameter].name, .rank = runtime_->communicator->rank()});
-  }
-  parameters_[parameter].accumulated = true;
-  // The root encloses all others: its end is the end of the pass.
-  if (is_root_ || is_open() || open_backwards_ == 0) return;
-  for (const auto& weak : calls_in_backward_) {
-    const auto call = weak.lock();
-    if (call != nullptr && call->in_backward && call->threads_inputs) return;
-  }
-  const bool complete = std::all_of(parameters_.begin(), parameters_.end(), [](const UnitParameter& p) {
-    return p.accumulated || !p.unsharded.requires_grad();
-  });
-  if (complete) finish_backward();
-}
-
-void Unit::finish_backward() {
-  close_backward_calls();
-  reduce_gradients();
-}
-
-void Unit::abandon_backward() {
-  drop_reduction();
-  try {
-    close_backward_calls();
-  } catch (const Error&) {  // a gather ahead has failed, too: the fault that ended the pass counts
-  }
-  for (UnitParameter& p : parameters_) p.unsharded.mutable_grad() = at::Tensor();
 }
 
 void Unit::drop_slots() {

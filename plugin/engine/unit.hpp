@@ -60,8 +60,15 @@ struct RecordedCall {
   size_t place = 0;             // among the recorded calls since the last backward pass
 };
 
+/// What this rank keeps of a unit that has resharded to a block of ranks, which between them hold it whole once.
+struct BlockShare {
+  std::shared_ptr<Communicator> block;
+  std::vector<at::Tensor> parts;  // neighbouring ranks', one tensor a buffer, in the dtype of the whole
+};
+
 /// A gather between its start and its end.
 struct GatherInFlight {
+  Communicator* group = nullptr;
   std::vector<std::unique_ptr<Request>> requests;
   int64_t copied_bytes = 0;  // gathered parts beside the whole, until they are copied out
 };
@@ -76,7 +83,8 @@ struct SumInFlight {
 };
 
 /// States: *sharded* (slots hold shards, no memory for the whole), *open* (inside a call: slots hold the full tensors),
-/// *kept* (between calls of a unit that does not reshard, and during backward: memory, but slots hold shards).
+/// *kept* (between calls of a unit that does not reshard, and during backward: memory, but slots hold shards), *in a
+/// block* (as sharded, and between forward and backward this rank keeps a share of the whole).
 class Unit : public std::enable_shared_from_this<Unit> {
  public:
   /// Takes shards of the tensors in `homes` (one a planned parameter), puts them there and lets go of each original as
@@ -155,10 +163,16 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void require_no_partial_sums(const char* call) const;
   /// Throws Error (kFailedPrecondition) inside a call and in backward.
   void require_not_in_use(const char* call) const;
-  /// Frees the memory of the whole, if there is any. Local, but for the end of a gather in flight.
+  /// Frees all but the shard, if there is any. Local, but for the end of a gather in flight.
   void reshard();
   [[nodiscard]] bool reshards_after_forward() const { return reshard_after_forward_; }
-  void set_reshard_after_forward(bool reshard) { reshard_after_forward_ = reshard; }
+  /// The number of ranks in its block, 0 where it reshards to none.
+  [[nodiscard]] int64_t reshards_to() const { return block_ ? block_->size() : 0; }
+  /// To shards, if at all: to no block.
+  void set_reshard_after_forward(bool reshard) {
+    reshard_after_forward_ = reshard;
+    block_.reset();
+  }
   void set_reshard_after_backward(bool reshard) { reshard_after_backward_ = reshard; }
 
   /// Kept memory counts as stale from now on.
@@ -180,12 +194,16 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void gather_if_needed(bool for_forward);
   void start_gather_if_needed(bool for_forward);
   bool start_if_at_rest(bool for_forward);
+  void reshard_after_forward();
   void reshard_after_backward();
+  void keep_share();
+  void drop_share();
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool was_written() const;
   [[nodiscard]] const UnitParameter* changed_by_the_call() const;
   void start_gather();
-  [[nodiscard]] GatherInFlight start_gather_into(const std::vector<at::Tensor>& wholes);
+  [[nodiscard]] GatherInFlight start_gather_into(const std::vector<at::Tensor>& wholes,
+                                                 const BlockShare* share = nullptr);
   void finish(GatherInFlight gather);
   void give_up(GatherInFlight gather);
   void gather_stored();
@@ -217,6 +235,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::string path_;
   bool reshard_after_forward_;
   bool reshard_after_backward_ = true;
+  std::shared_ptr<Communicator> block_;  // to which it reshards after forward; null where that is to shards
   std::optional<at::ScalarType> inputs_cast_;
   std::optional<at::ScalarType> outputs_cast_;
   std::vector<FlatBuffer> buffers_;
@@ -227,6 +246,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<std::string> held_elsewhere_;
   std::vector<Slot> written_attributes_;
   std::optional<GatherInFlight> in_flight_;
+  std::optional<BlockShare> share_;
   std::vector<at::Tensor> stored_wholes_;  // one a buffer: full parameters in the stored dtype, for local use
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
   std::optional<double> gradient_divisor_;

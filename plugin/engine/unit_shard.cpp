@@ -27,6 +27,7 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
     : runtime_(std::move(runtime)),
       path_(plan.path),
       reshard_after_forward_(plan.reshard_after_forward),
+      block_(plan.reshard_to > 0 ? runtime_->blocks.at(plan.reshard_to) : nullptr),
       inputs_cast_(to_torch(plan.inputs_cast)),
       outputs_cast_(to_torch(plan.outputs_cast)),
       gradient_divisor_(runtime_->gradient_divisor),

@@ -11,6 +11,7 @@
 #include "registry/error.hpp"
 #include "registry/extension_call.hpp"
 #include "registry/registry.hpp"
+#include "registry/reshard.hpp"
 #include "registry/toml_writer.hpp"
 
 namespace fsdp2 {
@@ -171,9 +172,10 @@ class StrategyOutput {
   FirstFault fault_;
 };
 
-/// Whether each unit, by its object, reshards after its forward.
-std::map<size_t, bool> checked_choices(const ModuleTree& tree, const std::vector<fsdp2_unit_choice>& choices) {
-  std::map<size_t, bool> units;
+/// How each unit, by its object, reshards after its forward.
+std::map<size_t, ReshardAfterForward> checked_choices(const ModuleTree& tree,
+                                                      const std::vector<fsdp2_unit_choice>& choices, const Mesh& mesh) {
+  std::map<size_t, ReshardAfterForward> units;
   for (const fsdp2_unit_choice& choice : choices) {
     if (choice.module >= tree.modules.size()) {
       throw Error(ErrorCode::kInvalidArgument, "it chose module " + std::to_string(choice.module) + ", and there are " +
@@ -188,13 +190,17 @@ std::map<size_t, bool> checked_choices(const ModuleTree& tree, const std::vector
                   "it chose " + name + ", a container without a forward, which cannot be a unit", details);
     }
     const int64_t reshard = choice.reshard_after_forward;
-    if (reshard != 0 && reshard != 1) {
-      throw Error(ErrorCode::kUnsupported,
+    if (reshard < 0) {
+      throw Error(ErrorCode::kInvalidArgument,
                   "it gave " + name + " reshard_after_forward = " + std::to_string(reshard) +
-                      "; 0 (stays whole) and 1 (reshards) are accepted now",
+                      "; 0 (stays whole), 1 (reshards) and numbers of ranks are accepted",
                   details);
     }
-    if (!units.emplace(module.object, reshard == 1).second) {
+    if (const std::string fault = fault_of_block(reshard, mesh); reshard > 1 && !fault.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "it gave " + name + " " + fault, details);
+    }
+    const ReshardAfterForward rule = reshard > 1 ? ReshardAfterForward(reshard) : ReshardAfterForward(reshard == 1);
+    if (!units.emplace(module.object, rule).second) {
       const std::string& first = tree.modules[module.object].path;
       throw Error(ErrorCode::kInvalidArgument,
                   "it chose " + name + (first == module.path ? " twice" : " and `" + first + "`, which are one module"),
@@ -215,7 +221,7 @@ Mesh checked_mesh(const Mesh& mesh, int64_t world) {
 }
 
 struct Decision {
-  std::map<size_t, bool> reshards;  // by object, of every unit but perhaps the root
+  std::map<size_t, ReshardAfterForward> reshards;  // by object, of every unit but perhaps the root
   Mesh mesh;
   std::vector<std::string> notes;
 };
@@ -225,14 +231,15 @@ Decision decide(const fsdp2_strategy& strategy, const StrategyInput& input, cons
   const fsdp2_plan_input given = input.table();
   const fsdp2_plan_output wanted = output.table();
   call_extension([&] { return strategy.plan(strategy.user, &given, &wanted); }, output.fault());
-  return {checked_choices(tree, output.choices()),
-          checked_mesh(output.mesh().value_or(asked), asked.replicate * asked.shard), output.notes()};
+  const Mesh mesh = checked_mesh(output.mesh().value_or(asked), asked.replicate * asked.shard);
+  return {checked_choices(tree, output.choices(), mesh), mesh, output.notes()};
 }
 
-/// "auto" keeps the root, as full_shard does.
-bool root_reshards(const ReshardAfterForward& rule) {
+/// "auto", which the root alone may have, keeps it, as full_shard does.
+void set_reshard(PlannedUnit& unit, const ReshardAfterForward& rule, const Mesh& mesh) {
   const bool* flag = std::get_if<bool>(&rule);
-  return flag != nullptr ? *flag : !std::holds_alternative<ReshardAuto>(rule);
+  unit.reshard_after_forward = flag != nullptr && *flag;
+  if (const auto* ranks = std::get_if<int64_t>(&rule)) reshard_to(unit, *ranks, mesh);
 }
 
 }  // namespace
@@ -250,7 +257,7 @@ Plan plan_by(const ExtensionStrategy& strategy, const ModuleTree& tree, const Co
                 "strategy \"" + std::string(strategy.table.name) + "\" (" + strategy.library + "): " + error.what(),
                 std::move(details));
   }
-  decision.reshards.emplace(0, root_reshards(options.reshard_after_forward));
+  decision.reshards.emplace(0, options.reshard_after_forward);
 
   std::vector<bool> chosen;
   for (const TreeModule& module : tree.modules) chosen.push_back(decision.reshards.contains(module.object));
@@ -258,7 +265,8 @@ Plan plan_by(const ExtensionStrategy& strategy, const ModuleTree& tree, const Co
   Plan plan = lay_out_units(strategy.table.name, tree, units, decision.mesh, options);
   const bool copies = decision.mesh.shard == 1 && decision.mesh.replicate > 1;  // nothing to reshard
   for (size_t i = 0; i < units.size(); ++i) {
-    plan.units[i].reshard_after_forward = !copies && decision.reshards.at(units[i].module);
+    set_reshard(plan.units[i], copies ? ReshardAfterForward(false) : decision.reshards.at(units[i].module),
+                decision.mesh);
   }
   plan.notes = std::move(decision.notes);
   return plan;

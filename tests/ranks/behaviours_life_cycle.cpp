@@ -106,6 +106,116 @@ RANK_CASE(Behaviour_B7, slots_hold_shards_in_every_mode) {
   }
 }
 
+/// Each rank keeps half of the whole for its neighbour and itself, and slots show a quarter.
+RANK_CASE_ON(Behaviour_B7, slots_hold_shards_beside_the_share_of_a_block, 4) {
+  Run run(context, int64_t{2});
+  const at::Tensor loss = run.loss();
+  const TensorsByName slots = named_parameters(run.module);
+  for (const auto& [name, shard] : run.sharded->parameters()) EXPECT_TRUE(slots.at(name).is_same(shard)) << name;
+  EXPECT_EQ(run.whole(), run.sharded->statistics().shard_bytes * 4 / 2);
+  loss.backward();
+  EXPECT_EQ(run.whole(), 0);
+}
+
+RANK_CASE_ON(Behaviour_B2, a_block_trains_like_unsharded, 4) {
+  const Recipe recipe = odd_recipe(3);
+  for (const std::string model : {"ThreeLayers", "Nested"}) {
+    const Reference reference = train_unsharded(load(context, model), recipe, context.world());
+    Sharding sharding = units_of({"Outer", "Layer"});
+    if (model == "ThreeLayers") sharding.classes = {"Layer"};
+    sharding.reshard = int64_t{2};
+    for (const int64_t ahead : {0, 1, 3}) {
+      sharding.prefetch = {ahead, ahead};
+      for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+        SCOPED_TRACE(model + ", " + std::string(name_of(layout)) + ", ahead " + std::to_string(ahead));
+        sharding.layout = layout;
+        expect_trains_like(context, load(context, model), sharding, recipe, reference);
+      }
+    }
+  }
+}
+
+/// What is kept has the compute dtype, and gathers only move bits: those of a run that gathers from shards.
+RANK_CASE_ON(Behaviour_B2, a_block_in_low_precision, 4) {
+  std::vector<TensorsByName> gradients;
+  for (const ReshardAfterForward reshard : {ReshardAfterForward(true), ReshardAfterForward(int64_t{2})}) {
+    auto module = load(context, "ThreeLayers");
+    Sharding sharding = units_of({"Layer"});
+    sharding.reshard = reshard;
+    sharding.precision.param = DType::kBFloat16;
+    const auto sharded = shard(context, module, sharding);
+    const at::Tensor loss = mean_square(module.forward({odd_input(0, context.rank())}));
+    const Statistics statistics = sharded->statistics();
+    const bool is_block = gradients.size() == 1;
+    EXPECT_EQ(statistics.unsharded_bytes, is_block ? statistics.shard_bytes * 4 / 2 / 2 : 0) << "of two bytes for four";
+    loss.backward();
+    gradients.emplace_back();
+    for (const auto& [name, shard] : sharded->parameters()) gradients.back()[name] = shard.grad();
+  }
+  for (const auto& [name, gradient] : gradients[0]) EXPECT_TRUE(gradient.equal(gradients[1].at(name))) << name;
+}
+
+/// By hand, by the setter, and where shards are written between forward and backward.
+RANK_CASE_ON(Behaviour_B5, a_block_between_forward_and_backward, 4) {
+  auto plain = load(context, "ThreeLayers");
+  const auto expect_gradients = [&](const Run& run, double factor) {
+    TensorsByName gradients;
+    for (const auto& [name, tensor] : named_parameters(plain)) tensor.mutable_grad() = at::Tensor();
+    for (int64_t rank = 0; rank < context.world(); ++rank) {
+      const at::Tensor loss = mean_square(plain.forward({odd_input(0, rank)})) / 4;
+      for (const at::Tensor& tensor : plain.parameters()) tensor.variable_data().mul_(factor);
+      loss.backward();
+      for (const at::Tensor& tensor : plain.parameters()) tensor.variable_data().mul_(1 / factor);
+    }
+    for (const auto& [name, tensor] : named_parameters(plain)) gradients[name] = tensor.grad();
+    expect_gradients_equal(*run.sharded, gradients);
+  };
+  const auto ranks_of_gathers = [](Run& run) {
+    std::vector<int64_t> ranks;
+    for (const CollectiveRecord& record : run.communicator->records()) {
+      if (record.kind == Collective::kAllGather) ranks.push_back(record.ranks);
+    }
+    run.communicator->forget();
+    return ranks;
+  };
+  const std::vector<int64_t> by_all(3, 4);
+  const std::vector<int64_t> in_blocks(3, 2);
+  Run run(context, int64_t{2});
+  const auto step = [&](const std::function<void()>& between, const std::vector<int64_t>& wanted, double factor = 1) {
+    run.sharded->zero_gradients();
+    const at::Tensor loss = run.loss();
+    EXPECT_EQ(ranks_of_gathers(run), by_all);
+    between();
+    loss.backward();
+    EXPECT_EQ(ranks_of_gathers(run), wanted);
+    EXPECT_EQ(run.whole(), 0);
+    expect_gradients(run, factor);
+  };
+  step([&] { run.sharded->reshard("", /*recurse=*/true); }, by_all);
+  step(
+      [&] {
+        run.unshard("", /*recurse=*/true);
+        EXPECT_EQ(ranks_of_gathers(run), in_blocks);
+        EXPECT_EQ(run.whole(), run.sharded->statistics().shard_bytes * 4);
+      },
+      {});
+  step(
+      [&] {
+        const at::NoGradGuard no_grad;
+        for (const auto& [name, shard] : run.sharded->parameters()) at::Tensor(shard).mul_(0.5);
+      },
+      by_all, 0.5);
+  EXPECT_EQ(run.sharded->statistics().stale_gathers, 3);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, shard] : run.sharded->parameters()) at::Tensor(shard).mul_(2);
+  }
+  // B6: from the next forward on; true means shards, whatever the number was.
+  step([&] { run.sharded->set_reshard_after_forward("", /*recurse=*/true, true); }, in_blocks);
+  step([] {}, by_all);
+  EXPECT_EQ(run.sharded->statistics().planned_peak_bytes, peak_unsharded_bytes(run.sharded->plan()));
+}
+
 /// Before any forward; the forward then has nothing to gather, and what is written in between is seen.
 RANK_CASE_ON(Behaviour_B9, unshard_before_any_forward, 1, 2) {
   const bool alone = context.world() == 1;

@@ -74,6 +74,28 @@ RANK_CASE_ON(Behaviour_F3, trains_like_unsharded, 4) {
   }
 }
 
+/// Blocks lie inside a row, so their ranks are neighbours among all. On 2 x 2 two ranks are the row: true.
+RANK_CASE_ON(Behaviour_F10, blocks_of_a_row, 4, 8) {
+  const int64_t row = context.world() / 2;
+  Recipe recipe;
+  recipe.loss = next_token_loss;
+  recipe.steps = 2;
+  Sharding sharding = on_mesh(2, row);
+  sharding.reshard = int64_t{2};
+  Run run(context, sharding);
+  const at::Tensor loss = next_token_loss(run.module, 0, context.rank());
+  const Statistics statistics = run.sharded->statistics();
+  EXPECT_EQ(statistics.unsharded_bytes, row > 2 ? statistics.shard_bytes * row / 2 : 0);
+  run.communicator->forget();
+  loss.backward();
+  int64_t inside = 0;
+  for (const CollectiveRecord& record : run.communicator->records()) {
+    if (record.kind == Collective::kAllGather) inside += record.ranks == 2 ? 1 : 0;
+  }
+  EXPECT_EQ(inside, kGroups);
+  expect_trains_like_unsharded(context, kModel.file, sharding, recipe);
+}
+
 // PyTorch's FSDP2 with three groups on 2 x 2: 5 all-gathers, 3 reduce-scatters, 3 all-reduces; that is 2G - 1, G, G.
 RANK_CASE_ON(Behaviour_F2, a_reduce_scatter_and_an_all_reduce_each, 4) {
   Run run(context, on_mesh(2, 2));

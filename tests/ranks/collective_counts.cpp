@@ -60,6 +60,50 @@ RANK_CASE_ON(Behaviour_B4, full_shard_resharding_the_root_too, 2, 4) {
 RANK_CASE_ON(Behaviour_B4, shard_grad_op, 2, 4) {
   expect_counts(context, with("shard_grad_op"), {4, 0, 4});
 }
+/// As many as ranks are true, 1 is false.
+RANK_CASE_ON(Behaviour_B4, a_number_of_ranks, 4) {
+  expect_counts(context, with("full_shard", int64_t{2}), {4, 4, 4});
+  expect_counts(context, with("full_shard", int64_t{4}), {4, 4, 4});
+  expect_counts(context, with("full_shard", int64_t{1}), {4, 0, 4});
+}
+
+/// Gathered by all in forward, by the two neighbours that hold all between them in backward; the bytes of what each
+/// rank ends with are the same.
+RANK_CASE_ON(Behaviour_B2, a_block_gathers_inside_itself, 4) {
+  for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+    SCOPED_TRACE(name_of(layout));
+    Sharding sharding = with("full_shard", int64_t{2});
+    sharding.layout = layout;
+    RecordedModel run(context, kModel, sharding);
+    const Statistics rest = run.sharded->statistics();
+    const auto gathers = [&] {
+      int64_t bytes = 0;
+      std::vector<int64_t> ranks;
+      for (const CollectiveRecord& record : run.communicator->records()) {
+        if (record.kind != Collective::kAllGather) continue;
+        ranks.push_back(record.ranks);
+        bytes += record.bytes;
+      }
+      EXPECT_EQ(bytes, rest.shard_bytes * 4);
+      run.communicator->forget();
+      return ranks;
+    };
+    const at::Tensor loss = next_token_loss(run.module, 0, context.rank());
+    EXPECT_EQ(gathers(), (std::vector<int64_t>(4, 4)));
+    EXPECT_EQ(run.sharded->statistics().unsharded_bytes, rest.shard_bytes * 4 / 2) << "half of all that is gathered";
+    loss.backward();
+    EXPECT_EQ(gathers(), (std::vector<int64_t>(4, 2)));
+    EXPECT_EQ(run.sharded->statistics().unsharded_bytes, 0);
+    // Without gradients a second forward finds the first one's.
+    const at::NoGradGuard no_grad;
+    run.sharded->zero_gradients();
+    next_token_loss(run.module, 0, context.rank());
+    EXPECT_EQ(gathers(), (std::vector<int64_t>(4, 4)));
+    next_token_loss(run.module, 0, context.rank());
+    EXPECT_EQ(gathers(), (std::vector<int64_t>(4, 2)));
+  }
+}
+
 RANK_CASE_ON(CollectiveCounts, no_shard, 2, 4) {
   expect_counts(context, with("no_shard"), {0, 0, 4});
 }

@@ -151,6 +151,21 @@ RANK_CASE_ON(Memory, planned_peak_of_per_parameter, 2, 4) {
   });
 }
 
+/// Half of each unit stays from forward to backward, beside what is whole.
+RANK_CASE_ON(Behaviour_K3, planned_peak_of_blocks_of_ranks, 4) {
+  for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+    for (const int64_t depth : {0, 1, 2}) {
+      SCOPED_TRACE(std::string(name_of(layout)) + ", ahead " + std::to_string(depth));
+      Sharding sharding = by_layer(kModel);
+      sharding.reshard = int64_t{2};
+      sharding.layout = layout;
+      sharding.prefetch = {depth, depth};
+      expect_planned_peak(context, kModel.file, sharding,
+                          [&](torch::jit::Module& m) { return next_token_loss(m, 0, context.rank()); });
+    }
+  }
+}
+
 /// Originals go as their shards are cut: never two whole models.
 RANK_CASE_ON(Memory, peak_while_sharding, 2, 4) {
   auto module = load(context, kModel.file);

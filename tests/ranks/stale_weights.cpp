@@ -26,8 +26,7 @@ void expect_equal(const at::Tensor& own, const at::Tensor& wanted) {
 
 /// Backward, a forward without gradients, the optimizer's step, a forward. LibTorch's SGD writes through `.data`, which
 /// has a version counter of its own; its AdamW writes the parameter itself.
-void step_after_a_forward(RankContext& context, const std::string& strategy, Optimizer kind, double rate,
-                          Layout layout = Layout::kRagged) {
+void step_after_a_forward(RankContext& context, const Sharding& sharding, Optimizer kind, double rate) {
   SCOPED_TRACE(kind == Optimizer::kAdamW ? "AdamW" : "SGD");
   auto reference = load(context, kModel.file);
   std::vector<at::Tensor> parameters;
@@ -37,8 +36,6 @@ void step_after_a_forward(RankContext& context, const std::string& strategy, Opt
   }
   const auto plain = make_optimizer(kind, parameters, rate);
   auto module = load(context, kModel.file);
-  Sharding sharding = by_layer(kModel, strategy);
-  sharding.layout = layout;
   const auto sharded = shard(context, module, sharding);
   const auto optimizer = make_optimizer(kind, tensors_of(*sharded), rate);
   for (int64_t step = 0; step < 3; ++step) {
@@ -101,28 +98,36 @@ void copy_unseen(const at::Tensor& shard, const at::Tensor& value) {
 }
 
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_full_shard) {
-  step_after_a_forward(context, "full_shard", Optimizer::kSgd, 0.05);
-  step_after_a_forward(context, "full_shard", Optimizer::kMomentum, 0.05);
+  step_after_a_forward(context, by_layer(kModel, "full_shard"), Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, by_layer(kModel, "full_shard"), Optimizer::kMomentum, 0.05);
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_full_shard) {
-  step_after_a_forward(context, "full_shard", Optimizer::kAdamW, kSmallRate);
+  step_after_a_forward(context, by_layer(kModel, "full_shard"), Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_shard_grad_op) {
-  step_after_a_forward(context, "shard_grad_op", Optimizer::kSgd, 0.05);
-  step_after_a_forward(context, "shard_grad_op", Optimizer::kMomentum, 0.05);
+  step_after_a_forward(context, by_layer(kModel, "shard_grad_op"), Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, by_layer(kModel, "shard_grad_op"), Optimizer::kMomentum, 0.05);
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_shard_grad_op) {
-  step_after_a_forward(context, "shard_grad_op", Optimizer::kAdamW, kSmallRate);
+  step_after_a_forward(context, by_layer(kModel, "shard_grad_op"), Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, step_after_a_forward_per_parameter) {
-  step_after_a_forward(context, "shard_grad_op", Optimizer::kMomentum, 0.05, Layout::kPerParameter);
+  Sharding sharding = by_layer(kModel, "shard_grad_op");
+  sharding.layout = Layout::kPerParameter;
+  step_after_a_forward(context, sharding, Optimizer::kMomentum, 0.05);
+}
+RANK_CASE_ON(StaleWeights, step_after_a_forward_that_reshards_to_a_block, 4) {
+  Sharding sharding = by_layer(kModel);
+  sharding.reshard = int64_t{2};
+  step_after_a_forward(context, sharding, Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, sharding, Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_no_shard) {
-  step_after_a_forward(context, "no_shard", Optimizer::kSgd, 0.05);
-  step_after_a_forward(context, "no_shard", Optimizer::kMomentum, 0.05);
+  step_after_a_forward(context, by_layer(kModel, "no_shard"), Optimizer::kSgd, 0.05);
+  step_after_a_forward(context, by_layer(kModel, "no_shard"), Optimizer::kMomentum, 0.05);
 }
 RANK_CASE(StaleWeights, step_of_adamw_after_a_forward_no_shard) {
-  step_after_a_forward(context, "no_shard", Optimizer::kAdamW, kSmallRate);
+  step_after_a_forward(context, by_layer(kModel, "no_shard"), Optimizer::kAdamW, kSmallRate);
 }
 RANK_CASE(StaleWeights, copy_after_a_forward_full_shard) {
   write_after_a_forward(context, "full_shard", copy, false);

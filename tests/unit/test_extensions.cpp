@@ -74,6 +74,17 @@ TEST(ExtensionStrategy, TheRootFollowsTheOptionsUntilItIsChosen) {
   EXPECT_TRUE(plan_of(told("choose 0 1")).units.back().reshard_after_forward);
 }
 
+/// Of each unit its own; 1 is "reshards", as it was before there were numbers.
+TEST(ExtensionStrategy, BlocksOfRanks) {
+  const Plan plan = plan_of(told("choose 3 2 6 4 9 1", "reshard_after_forward = 2"), 4);
+  const std::vector<int64_t> blocks{2, 0, 0, 2};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_EQ(plan.units[i].reshard_to, blocks[i]) << plan.units[i].path;
+    EXPECT_TRUE(plan.units[i].reshard_after_forward);
+  }
+  EXPECT_EQ(plan_of(told("mesh 4 1 choose 3 2"), 4).units[0].reshard_to, 0);
+}
+
 TEST(ExtensionStrategy, CopiesEverywhere) {
   const Plan plan = plan_of(told("mesh 4 1 choose 3 1"), 4);
   EXPECT_EQ(plan.mesh, (Mesh{4, 1}));
@@ -129,8 +140,13 @@ TEST(ExtensionStrategy, WhatItMayNotChooseIsNamed) {
   EXPECT_EQ(fault_of("choose 2 0"), "chose `layers`, a container without a forward, which cannot be a unit");
   EXPECT_EQ(fault_of("choose 3 0 3 1"), "chose `layers.0` twice");
   EXPECT_EQ(fault_of("choose 0 0 0 0"), "chose the root twice");
-  EXPECT_EQ(fault_of("choose 3 7"),
-            "gave `layers.0` reshard_after_forward = 7; 0 (stays whole) and 1 (reshards) are accepted now");
+  EXPECT_EQ(
+      fault_of("choose 3 7"),
+      "gave `layers.0` reshard_after_forward = 7, which does not divide the 2 ranks that shard a parameter; 1 or 2 "
+      "would");
+  EXPECT_EQ(fault_of("choose 3 -1"),
+            "gave `layers.0` reshard_after_forward = -1; 0 (stays whole), 1 (reshards) and numbers of ranks are "
+            "accepted");
   EXPECT_EQ(fault_of("mesh 2 3"), "asked for a mesh of 2 x 3, and there are 2 ranks");
   EXPECT_EQ(fault_of("mesh 0 2"), "asked for a mesh of 0 x 2, and there are 2 ranks");
   EXPECT_EQ(fault_of("mesh 4294967296 4294967296"),

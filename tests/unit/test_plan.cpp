@@ -64,6 +64,23 @@ TEST(Plan, PeakCountsWhatIsCopiedOut) {
   EXPECT_EQ(peak_unsharded_bytes(plan), 64 + (128 + 132) + 260);
 }
 
+/// Of 4 ranks each two keep the whole between them, so each rank half of it: b 32 bytes, a 64, root 128.
+TEST(Plan, PeakCountsWhatIsKeptInBlocks) {
+  Plan plan = nested(true);
+  for (PlannedUnit& unit : plan.units) unit.reshard_to = 2;
+  EXPECT_EQ(block_bytes(plan, plan.units[0]), 32);
+  EXPECT_EQ(block_bytes(plan, plan.units[2]), 128);
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 64 + 32);  // when the call of b ends
+  plan.units[0].parent = 2;                                    // beside `a`
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 64 + 32);  // when that of a does, or backward begins with the root
+  plan.prefetch_forward = 1;
+  // b runs and a's gather begins, in a second forward from what the first one has kept of a.
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 64 + 128 + 64);
+  plan.units[1].buffers[0].cast = DType::kBFloat16;
+  EXPECT_EQ(block_bytes(plan, plan.units[1]), 32);
+  EXPECT_NE(to_table(plan).find("  to 2"), std::string::npos);
+}
+
 TEST(Plan, NothingIsGatheredWhereEachRankHoldsAll) {
   Plan plan = nested(true);
   EXPECT_TRUE(gathers(plan));

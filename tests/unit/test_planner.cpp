@@ -24,6 +24,13 @@ TEST(Planner, FromTomlToAPlan) {
   EXPECT_EQ(plan.mesh, (Mesh{1, 2}));
 }
 
+TEST(Planner, ANumberOfRanksThatDoesNotFitIsRefusedWhereItIsWritten) {
+  const Config config = load_config_text("[fsdp]\nreshard_after_forward = 3\n", "t.toml");
+  EXPECT_STREQ(error_of([&] { make_plan(small_model().tree(), config, 4); }).what(),
+               "t.toml:2:25: reshard_after_forward = 3, which does not divide the 4 ranks that shard a parameter; 1, 2 "
+               "or 4 would");
+}
+
 TEST(Planner, TheLayoutIsThatOfTheKey) {
   const Config config = load_config_text("[fsdp]\nlayout = 'per_parameter'\n", "t.toml");
   const Plan plan = make_plan(small_model().tree(), config, 3);

@@ -87,6 +87,35 @@ TEST(Strategies, TrueReshardsTheRootToo) {
   EXPECT_EQ(reshards(plan_of(two_units(), "fsdp2.full_shard", {1, 2}, options)), (std::vector<bool>{true, true}));
 }
 
+/// As PyTorch's: 1 is false, all is true, what does not divide is refused. It divides a row, not all ranks.
+TEST(Strategies, ANumberOfRanksToReshardTo) {
+  Fsdp2Options options;
+  const auto plan_to = [&](int64_t ranks, Mesh mesh = {1, 4}) {
+    options.reshard_after_forward = ranks;
+    return plan_of(two_units(), mesh.replicate > 1 ? "fsdp2.hybrid_shard" : "fsdp2.full_shard", mesh, options);
+  };
+  const auto blocks = [](const Plan& plan) {
+    return std::vector<int64_t>{plan.units[0].reshard_to, plan.units[1].reshard_to};
+  };
+  const Plan plan = plan_to(2);
+  EXPECT_EQ(reshards(plan), (std::vector<bool>{true, true}));
+  EXPECT_EQ(blocks(plan), (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(blocks(plan_to(2, {2, 4})), (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(reshards(plan_to(4)), (std::vector<bool>{true, true}));
+  EXPECT_EQ(blocks(plan_to(4)), (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(reshards(plan_to(1)), (std::vector<bool>{false, false}));
+  EXPECT_EQ(plan_to(1).notes, std::vector<std::string>{
+                                  "reshard_after_forward = 1 keeps units whole after forward, as shard_grad_op does"});
+  EXPECT_EQ(blocks(plan_to(8, {1, 1})), (std::vector<int64_t>{0, 0})) << "nothing is sharded";
+  const std::vector<std::pair<int64_t, Mesh>> refused{{3, {1, 4}}, {8, {1, 4}}, {-2, {1, 4}}, {8, {2, 4}}};
+  for (const auto& [ranks, mesh] : refused) {
+    const Error error = error_of([&, ranks = ranks, mesh = mesh] { plan_to(ranks, mesh); });
+    EXPECT_EQ(error.what(), "reshard_after_forward = " + std::to_string(ranks) +
+                                ", which does not divide the 4 ranks that shard a parameter; 1, 2 or 4 would");
+    EXPECT_EQ(error.details().key, "reshard_after_forward");
+  }
+}
+
 TEST(Strategies, MixedPrecisionCastsFloatingParametersOfAnotherDtype) {
   Fsdp2Options options;
   options.mixed_precision = {DType::kBFloat16, std::nullopt, DType::kFloat32, true};

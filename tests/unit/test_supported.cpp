@@ -24,6 +24,7 @@ TEST(Supported, WhatRuns) {
                            "strategy = 'fsdp2.shard_grad_op'",
                            "strategy = 'no_shard'",
                            "reshard_after_forward = true",
+                           "reshard_after_forward = 2",
                            "layout = 'ragged'",
                            "layout = 'per_parameter'",
                            "mesh.replicate = 1",
@@ -64,9 +65,6 @@ TEST(Supported, WhatIsRefusedIsNamed) {
            Case{"layout = 'flat'",
                 "t.toml:2:10: `layout` has a value that is not built yet: only \"ragged\" and \"per_parameter\" are "
                 "accepted now"},
-           Case{"reshard_after_forward = 2",
-                "t.toml:2:25: `reshard_after_forward` has a value that is not built yet: only \"auto\", true and false "
-                "are accepted now"},
            Case{"ignored_modules = ['a']",
                 "t.toml:2:19: `ignored_modules` has a value that is not built yet: only an empty list is accepted now"},
            Case{"offload.params = true",

@@ -75,8 +75,10 @@ typedef struct fsdp2_plan_input {
 
 typedef struct fsdp2_unit_choice {
   size_t struct_size;
-  size_t module;                 /* index of the module that becomes a unit */
-  int64_t reshard_after_forward; /* 0: stays whole until its backward, 1: resharded after its forward */
+  size_t module; /* index of the module that becomes a unit */
+  /* 0: stays whole until its backward. 1: resharded after its forward. More: resharded to a block of so many ranks, as
+   * the key of that name has it; divides the mesh's `shard`. */
+  int64_t reshard_after_forward;
 } fsdp2_unit_choice;
 
 /* Where a strategy puts what it decides: which modules are units, when they reshard, the mesh. A parameter belongs to

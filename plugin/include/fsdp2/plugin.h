@@ -158,8 +158,9 @@ typedef struct fsdp2_communicator {
                             void** request);
   /* Sets *done to 1 when the request has ended, which frees it; to 0 while it runs. Makes progress. Does not wait. */
   const char* (*test)(void* context, void* request, int32_t* done);
-  /* May be null: then a mesh of two dimensions needs shard_communicator and replicate_communicator. Fills `part`, whose
-   * struct_size is set, with the communicator of `count` ranks of this one: `members`, ascending, this rank among them.
+  /* May be null: then a mesh of two dimensions needs shard_communicator and replicate_communicator, and
+   * `reshard_after_forward` cannot be a number of ranks. Fills `part`, whose struct_size is set, with the communicator
+   * of `count` ranks of this one: `members`, ascending, this rank among them.
    * Every rank calls it in the same order, each with the group that it belongs to. Lives as long as `context`. */
   const char* (*split)(void* context, const int64_t* members, int64_t count, struct fsdp2_communicator* part);
 } fsdp2_communicator;
@@ -236,7 +237,7 @@ typedef struct fsdp2_statistics {
   int64_t all_reduces; /* over replicas: no_shard, and meshes of two dimensions */
   int64_t all_reduce_bytes;
   int64_t stale_gathers;        /* gathers of a kept unit because its shards had been written */
-  int64_t unsharded_bytes;      /* bytes of gathered parameters now, beside the shards */
+  int64_t unsharded_bytes;      /* bytes of gathered parameters now, whole or kept in a block, beside the shards */
   int64_t unsharded_peak_bytes; /* the most since the last reset */
   int64_t planned_peak_bytes;   /* what the plan promises for it */
   int64_t shard_bytes;          /* bytes of parameters that this rank holds at rest, padding included */

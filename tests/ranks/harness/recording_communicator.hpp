@@ -15,6 +15,7 @@ struct CollectiveRecord {
   Collective kind;
   int64_t bytes;        // of the larger tensor
   std::string purpose;  // as it was announced: "unit `layers.0`"
+  int64_t ranks;        // of the group
 };
 
 class RecordingCommunicator final : public Communicator {
@@ -70,7 +71,7 @@ class RecordingCommunicator final : public Communicator {
  private:
   void note(Collective kind, const at::Tensor& larger) {
     if (log_->before) log_->before(kind, log_->records.size());
-    log_->records.push_back({kind, static_cast<int64_t>(larger.nbytes()), purpose_});
+    log_->records.push_back({kind, static_cast<int64_t>(larger.nbytes()), purpose_, size()});
   }
 
   struct Log {
