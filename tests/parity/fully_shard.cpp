@@ -1,4 +1,4 @@
-// The engine against PyTorch's own fully_shard: same weights, same data, numbers stored by reference.py.
+// The engine against PyTorch's own fully_shard: same weights, same data, numbers made by reference.py.
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
