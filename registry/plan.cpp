@@ -54,9 +54,20 @@ bool encloses(const Plan& plan, size_t unit, size_t other) {
   }
 }
 
-/// The most bytes of full parameters at once when units run in that order and each starts the gathers of the next
-/// `depth`.
-int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, int64_t depth) {
+/// Whose gathers start when the unit at `place` runs.
+std::vector<size_t> started_ahead(const Plan& plan, const std::vector<size_t>& order, size_t place, bool backward) {
+  const PlannedUnit& unit = plan.units[order[place]];
+  const std::vector<size_t>& named = backward ? unit.ahead_in_backward : unit.ahead_in_forward;
+  if (!named.empty()) return named;
+  const int64_t depth = backward ? plan.prefetch_backward : plan.prefetch_forward;
+  const size_t count = std::min(static_cast<size_t>(depth), order.size() - place - 1);
+  const auto first = order.begin() + static_cast<int64_t>(place) + 1;
+  return {first, first + static_cast<int64_t>(count)};
+}
+
+/// The most bytes of full parameters at once in a forward or a backward, gathers that run ahead included.
+int64_t peak_of_pass(const Plan& plan, bool backward) {
+  const std::vector<size_t> order = backward ? backward_order(plan) : forward_order(plan);
   int64_t kept = 0;
   std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
   for (size_t u = 0; u < plan.units.size(); ++u) {
@@ -66,8 +77,10 @@ int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, i
     if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
   }
   int64_t peak = 0;
+  std::vector<size_t> ahead;  // gathered, of units that have not run yet
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t u = order[i];
+    const bool was_ahead = std::erase(ahead, u) > 0;
     // Of units that are kept, what lies inside comes after.
     const bool is_kept = !plan.units[u].reshard_after_forward;
     int64_t bytes = kept - (is_kept ? kept_inside[u] : 0);
@@ -78,23 +91,29 @@ int64_t peak_with_prefetch(const Plan& plan, const std::vector<size_t>& order, i
     }
     // Beside the whole when backward begins to gather it, and when its call ends: by then what lies inside has run.
     const int64_t own_block = block_bytes(plan, plan.units[u]);
-    const bool ends_before_the_next = i + 1 < order.size() && !encloses(plan, u, order[i + 1]);
-    // The first one has all of the way to itself. Of the others, all that are ahead but the last one are in flight
-    // while the own parts are copied out; then the last one starts.
-    int64_t own_parts = copied_bytes(plan, plan.units[u]);
+    const int64_t own_parts = copied_bytes(plan, plan.units[u]);
     peak = std::max(peak, bytes + own_parts);
-    if (i == 0) own_parts = 0;
-    for (size_t ahead = i + 1; ahead < order.size() && ahead <= i + static_cast<size_t>(depth); ++ahead) {
-      const PlannedUnit& next = plan.units[order[ahead]];
-      if (ahead == i + static_cast<size_t>(depth)) own_parts = 0;
-      const bool is_counted = encloses(plan, order[ahead], u) ||
-                              (!next.reshard_after_forward && !(is_kept && encloses(plan, u, order[ahead])));
-      if (!is_counted) bytes += extra_bytes(plan, next);
-      bytes += copied_bytes(plan, next);
-      peak = std::max(peak, bytes - own_block + own_parts);
-      bytes -= block_bytes(plan, next);
-      if (ends_before_the_next) peak = std::max(peak, bytes);
+    const auto add = [&](size_t next) {
+      const PlannedUnit& unit = plan.units[next];
+      const bool is_counted = !unit.reshard_after_forward && !(is_kept && encloses(plan, u, next));
+      bytes += (is_counted ? 0 : extra_bytes(plan, unit)) + copied_bytes(plan, unit);
+    };
+    for (const size_t next : ahead) {
+      add(next);
+      bytes -= block_bytes(plan, plan.units[next]);
     }
+    // A gather that ran ahead is copied out while others are in flight, and has done with the block.
+    peak = std::max(peak, bytes + own_parts - (was_ahead ? own_block : 0));
+    for (const size_t next : started_ahead(plan, order, i, backward)) {
+      const bool is_whole = encloses(plan, next, u) || std::find(ahead.begin(), ahead.end(), next) != ahead.end();
+      if (is_whole) continue;
+      ahead.push_back(next);
+      add(next);
+      peak = std::max(peak, bytes - own_block);
+      bytes -= block_bytes(plan, plan.units[next]);
+    }
+    const bool ends_before_the_next = i + 1 < order.size() && !encloses(plan, u, order[i + 1]);
+    if (ends_before_the_next) peak = std::max(peak, bytes);
   }
   return peak;
 }
@@ -165,8 +184,7 @@ std::vector<size_t> backward_order(const Plan& plan) {
 }
 
 int64_t peak_unsharded_bytes(const Plan& plan) {
-  return std::max(peak_with_prefetch(plan, forward_order(plan), plan.prefetch_forward),
-                  peak_with_prefetch(plan, backward_order(plan), plan.prefetch_backward));
+  return std::max(peak_of_pass(plan, /*backward=*/false), peak_of_pass(plan, /*backward=*/true));
 }
 
 ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank) {

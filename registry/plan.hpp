@@ -62,6 +62,10 @@ struct PlannedUnit {
   /// After forward each block of so many neighbouring ranks holds the unit whole once, until backward gathers it inside
   /// the block. Divides mesh.shard and is smaller. 0: a rank keeps its shard alone.
   int64_t reshard_to = 0;
+  /// Units, by index, whose gathers start with this one's forward, or backward, in place of the plan's depth. Empty:
+  /// the depth counts.
+  std::vector<size_t> ahead_in_forward = {};
+  std::vector<size_t> ahead_in_backward = {};
   bool operator==(const PlannedUnit&) const = default;
 };
 

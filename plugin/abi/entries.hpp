@@ -50,6 +50,8 @@ fsdp2_status* engine_set_reshard_after_forward(fsdp2_engine* engine, const char*
                                                int32_t reshard) noexcept;
 fsdp2_status* engine_set_reshard_after_backward(fsdp2_engine* engine, const char* path, int32_t recurse,
                                                 int32_t reshard) noexcept;
+fsdp2_status* engine_set_prefetch(fsdp2_engine* engine, const char* path, const char* const* ahead, size_t count,
+                                  int32_t backward) noexcept;
 
 // gradient_entries.cpp
 fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm) noexcept;

@@ -77,6 +77,7 @@ constexpr fsdp2_api kApi = {
     .engine_reshard = &entries::engine_reshard,
     .engine_set_reshard_after_forward = &entries::engine_set_reshard_after_forward,
     .engine_set_reshard_after_backward = &entries::engine_set_reshard_after_backward,
+    .engine_set_prefetch = &entries::engine_set_prefetch,
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Entries that gather and free units by hand.
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "plugin/abi/arguments.hpp"
 #include "plugin/abi/engine_handle.hpp"
@@ -60,6 +62,20 @@ fsdp2_status* engine_set_reshard_after_backward(fsdp2_engine* engine, const char
   return guard([&] {
     const char* module = &require_argument(path, "path");
     engine_of(engine)->set_reshard_after_backward(module, recurse != 0, reshard != 0);
+  });
+}
+
+fsdp2_status* engine_set_prefetch(fsdp2_engine* engine, const char* path, const char* const* ahead, size_t count,
+                                  int32_t backward) noexcept {
+  return guard([&] {
+    const char* module = &require_argument(path, "path");
+    if (count > 0) require_argument(ahead, "ahead");
+    std::vector<std::string> paths;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string place = "ahead[" + std::to_string(i) + "]";
+      paths.emplace_back(&require_argument(ahead[i], place.c_str()));
+    }
+    engine_of(engine)->set_prefetch(module, paths, backward != 0);
   });
 }
 

@@ -105,7 +105,7 @@ void Engine::require_rest(const char* call) const {
 
 void Engine::detach() {
   require_rest("detach()");
-  runtime_->finish_reduction();
+  runtime_->finish_reductions();
   for (const auto& unit : units_) unit->detach();
   runtime_->detached = true;
   runtime_->pool->close();
@@ -235,7 +235,7 @@ Communicator* Engine::across() const {
 
 double Engine::gradient_norm(double p) {
   require_rest("gradient_norm()");
-  runtime_->finish_reduction();
+  runtime_->finish_reductions();
   return fsdp2::gradient_norm(gradients(), p, across(), device_);
 }
 
@@ -276,7 +276,7 @@ void Engine::set_last_backward(bool last) {
 }
 
 void Engine::zero_gradients() {
-  runtime_->finish_reduction();
+  runtime_->finish_reductions();
   for (const auto& unit : units_) unit->zero_gradients();
 }
 
@@ -312,14 +312,14 @@ void Engine::set_gradient_divisor(const std::string& path, bool recurse, double 
   }
   const auto given = divisor > 0 ? std::optional<double>(divisor) : std::nullopt;
   const std::vector<Unit*> units = units_at(path, recurse);
-  runtime_->finish_reduction();
+  runtime_->finish_reductions();
   for (const Unit* unit : units) unit->require_no_partial_sums("set_gradient_divisor()");
   for (Unit* unit : units) unit->set_gradient_divisor(given);
 }
 
 void Engine::check_step() {
   require_rest("check_step()");
-  runtime_->finish_reduction();
+  runtime_->finish_reductions();
   if (!runtime_->step_check.is_due()) return;
   runtime_->step_check.verify(*runtime_->communicator, /*with_shards=*/true);
 }
@@ -354,6 +354,28 @@ void Engine::reshard(const std::string& path, bool recurse) {
   const std::vector<Unit*> units = units_at(path, recurse);
   for (const Unit* unit : units) unit->require_not_in_use("reshard()");
   for (Unit* unit : units) unit->reshard();
+}
+
+void Engine::set_prefetch(const std::string& path, const std::vector<std::string>& ahead, bool backward) {
+  Unit* unit = units_at(path, /*recurse=*/false).front();
+  const auto place_of = [&](const Unit* wanted) {
+    const auto found = std::find_if(units_.begin(), units_.end(), [&](const auto& u) { return u.get() == wanted; });
+    return static_cast<size_t>(found - units_.begin());
+  };
+  std::vector<size_t> places;
+  std::vector<std::weak_ptr<Unit>> units;
+  for (const std::string& next_path : ahead) {
+    Unit* next = units_at(next_path, /*recurse=*/false).front();
+    if (next == unit) {
+      throw Error(ErrorCode::kInvalidArgument, unit->title() + " cannot be gathered ahead of itself", {.module = path});
+    }
+    places.push_back(place_of(next));
+    units.push_back(next->weak_from_this());
+  }
+  PlannedUnit& planned = plan_.units[place_of(unit)];
+  (backward ? planned.ahead_in_backward : planned.ahead_in_forward) = std::move(places);
+  unit->set_gathered_ahead(backward, std::move(units));
+  runtime_->statistics.planned_peak_bytes = peak_unsharded_bytes(plan_);
 }
 
 void Engine::set_reshard_after_forward(const std::string& path, bool recurse, bool reshard) {

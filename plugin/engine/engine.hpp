@@ -96,6 +96,10 @@ class Engine {
   /// From the next forward, or backward, on. The same on all ranks. Local.
   void set_reshard_after_forward(const std::string& path, bool recurse, bool reshard);
   void set_reshard_after_backward(const std::string& path, bool recurse, bool reshard);
+  /// The units at the paths `ahead` are gathered when a forward, or backward, of the one at `path` begins, in place of
+  /// the next `prefetch` ones; none: those again. A path that is no unit: kNotFound, itself: kInvalidArgument. The same
+  /// on all ranks. Local.
+  void set_prefetch(const std::string& path, const std::vector<std::string>& ahead, bool backward);
 
  protected:
   /// What autograd graphs keep alive forgets the module.

@@ -34,6 +34,16 @@ void for_each_unit(const std::vector<std::weak_ptr<Unit>>& units, F&& act) {
   }
 }
 
+std::vector<UnitOrder::UnitPtr> named_or(const std::vector<std::weak_ptr<Unit>>& named,
+                                         std::vector<UnitOrder::UnitPtr> expected) {
+  if (named.empty()) return expected;
+  std::vector<UnitOrder::UnitPtr> units;
+  for (const auto& weak : named) {
+    if (auto unit = weak.lock()) units.push_back(std::move(unit));
+  }
+  return units;
+}
+
 }  // namespace
 
 void Runtime::enter_call() {
@@ -55,12 +65,15 @@ void Runtime::check_gradients() {
 }
 
 void Runtime::gather_ahead_in_forward(const std::shared_ptr<Unit>& unit) {
-  for (const auto& next : unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward))
+  auto expected = unit_order.next_in_forward(unit, call_depth_ == 1, prefetch_forward);
+  for (const auto& next : named_or(unit->gathered_ahead(/*backward=*/false), std::move(expected))) {
     next->start_gather_ahead(/*for_forward=*/true);
+  }
 }
 
 void Runtime::gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place) {
-  for (const auto& next : unit_order.next_in_backward(unit, place, prefetch_backward)) {
+  auto expected = unit_order.next_in_backward(unit, place, prefetch_backward);
+  for (const auto& next : named_or(unit->gathered_ahead(/*backward=*/true), std::move(expected))) {
     next->start_gather_ahead(/*for_forward=*/false);
   }
 }
@@ -70,9 +83,15 @@ void Runtime::end_of_forward() {
   for_each_unit(units, [](Unit& unit) { unit.drop_unused_gather(); });
 }
 
-void Runtime::finish_reduction() {
-  if (const auto unit = reducing.lock()) unit->finish_reduction();
-  reducing.reset();
+void Runtime::advance_reductions() {
+  std::erase_if(reducing, [](const std::weak_ptr<Unit>& weak) {
+    const auto unit = weak.lock();
+    return unit == nullptr || !unit->advance_reduction();
+  });
+}
+
+void Runtime::finish_reductions() {
+  while (!reducing.empty()) advance_reductions();
 }
 
 void Runtime::enter_backward() {
@@ -105,7 +124,7 @@ void Runtime::finish_backward() {
       step_check.forget();  // the sums that are to come change gradients, too
       return;
     }
-    finish_reduction();
+    finish_reductions();
     step_check.record(units);
     order_check.end_of_backward();
   } catch (...) {

@@ -37,8 +37,11 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   void gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place);
   /// When the root has ended: drops what was gathered for units that did not run.
   void end_of_forward();
-  /// Waits for the sums of gradients that were started last.
-  void finish_reduction();
+  /// Waits for the sums of gradients that are in flight, in the order of their starts, and starts the all-reduces
+  /// behind them. Collective on a mesh of two dimensions.
+  void advance_reductions();
+  /// The same until none is left.
+  void finish_reductions();
 
   /// At the start of the outermost call: the check of what the host did since backward. Collective where it is due.
   void check_gradients();
@@ -63,9 +66,9 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   int64_t calls = 0;  // by the host, that began so far
   int64_t prefetch_forward;
   int64_t prefetch_backward;
-  bool last_backward = true;               // off: the pass to come leaves its last sums in flight
-  std::weak_ptr<Unit> reducing;            // the unit whose sums are in flight, if any
-  std::vector<std::weak_ptr<Unit>> units;  // plan order: children first, the root last
+  bool last_backward = true;                  // off: the pass to come leaves its last sums in flight
+  std::vector<std::weak_ptr<Unit>> reducing;  // units whose sums are in flight, in the order of their starts
+  std::vector<std::weak_ptr<Unit>> units;     // plan order: children first, the root last
 
  private:
   void finish_backward();

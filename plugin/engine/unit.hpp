@@ -79,7 +79,8 @@ struct SumInFlight {
   at::Tensor packed;                 // what this rank gives
   at::Tensor sum;                    // undefined where only an earlier partial sum is left
   std::unique_ptr<Request> request;  // null where nothing had to be sent yet
-  bool is_complete = false;          // over all ranks
+  bool all_reduces = false;          // over the replicas, too; else the sum waits for a pass that does
+  bool is_complete = false;          // `request` is the last one
 };
 
 /// States: *sharded* (slots hold shards, no memory for the whole), *open* (inside a call: slots hold the full tensors),
@@ -153,8 +154,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void drop_unused_gather();
   /// When the call has ended: backward will come to it in turn.
   void note_recorded(RecordedCall& call);
-  /// Waits for the sums of gradients that were started last, and hands them to the shards.
-  void finish_reduction();
+  /// Waits for the requests of sums that are in flight. Starts the all-reduces behind reduce-scatters, which stay in
+  /// flight; hands the others to the shards. Returns whether any is left. Collective on a mesh of two dimensions.
+  bool advance_reduction();
   /// Forgets them. Local, but for what has begun.
   void drop_reduction() noexcept;
   /// Ends what is in flight, for nobody: a transport is not to write into memory that is gone.
@@ -174,6 +176,13 @@ class Unit : public std::enable_shared_from_this<Unit> {
     block_.reset();
   }
   void set_reshard_after_backward(bool reshard) { reshard_after_backward_ = reshard; }
+  /// Units that the host has named to be gathered ahead when this one runs; none: those that are expected next.
+  [[nodiscard]] const std::vector<std::weak_ptr<Unit>>& gathered_ahead(bool backward) const {
+    return backward ? ahead_in_backward_ : ahead_in_forward_;
+  }
+  void set_gathered_ahead(bool backward, std::vector<std::weak_ptr<Unit>> units) {
+    (backward ? ahead_in_backward_ : ahead_in_forward_) = std::move(units);
+  }
 
   /// Kept memory counts as stale from now on.
   void mark_written() { marked_written_ = true; }
@@ -223,7 +232,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void reduce_gradients();
   void check_order_of_reduction() const;
   void start_sum(size_t buffer);
-  void finish_sum(SumInFlight sum);
+  bool advance(SumInFlight& sum);
   void keep_own_gradients(size_t buffer);
   [[nodiscard]] at::Tensor pack_gradients(size_t buffer);
   [[nodiscard]] std::unique_ptr<Request> start_shard_group_sum(const at::Tensor& sum, const at::Tensor& packed);
@@ -249,6 +258,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::optional<BlockShare> share_;
   std::vector<at::Tensor> stored_wholes_;  // one a buffer: full parameters in the stored dtype, for local use
   std::vector<std::weak_ptr<RecordedCall>> calls_in_backward_;
+  std::vector<std::weak_ptr<Unit>> ahead_in_forward_;
+  std::vector<std::weak_ptr<Unit>> ahead_in_backward_;
   std::optional<double> gradient_divisor_;
   bool gradient_sync_ = true;
   bool all_reduce_ = true;

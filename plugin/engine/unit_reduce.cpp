@@ -64,7 +64,13 @@ void accumulate(const at::Tensor& parameter, const at::Tensor& gradient) {
 void Unit::reduce_gradients() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
-  runtime_->finish_reduction();  // of another unit: one at a time, so that one is in memory
+  const bool any =
+      std::any_of(parameters_.begin(), parameters_.end(), has_gradient) ||
+      std::any_of(partial_sums_.begin(), partial_sums_.end(), [](const at::Tensor& s) { return s.defined(); });
+  if (!any) return;
+  // One full gradient in flight at a time; behind it shards of sums may be on their way to the replicas.
+  runtime_->advance_reductions();
+  if (!sums_in_flight_.empty()) runtime_->finish_reductions();
   if (!gradient_sync_) {
     for (UnitParameter& p : parameters_) {
       if (p.unsharded.grad().defined()) p.pending = taken_gradient(p).to(reduced_dtypes_[p.buffer]);
@@ -167,6 +173,7 @@ void Unit::start_sum(size_t b) {
   if (!any && !partial_sums_[b].defined()) return;
   SumInFlight started;
   started.buffer = b;
+  started.all_reduces = r.replicate_group != nullptr && all_reduce_;
   if (any) {
     started.packed = pack_gradients(b);
     started.sum = started.packed;
@@ -174,44 +181,54 @@ void Unit::start_sum(size_t b) {
       started.sum = at::empty({buffers_[b].shard().numel()}, started.packed.options());
       started.request = start_shard_group_sum(started.sum, started.packed);
       started.is_complete = r.replicate_group == nullptr;
-    } else if (all_reduce_ && !partial_sums_[b].defined()) {
+    } else if (started.all_reduces && !partial_sums_[b].defined()) {
       started.request = start_replicate_group_sum(started.sum);
       started.is_complete = true;
     }
   }
+  if (sums_in_flight_.empty()) runtime_->reducing.push_back(weak_from_this());
   sums_in_flight_.push_back(std::move(started));
-  runtime_->reducing = weak_from_this();
 }
 
-void Unit::finish_sum(SumInFlight started) {
-  const auto wait_for = [&](Communicator& group, Request& request) { communicate(group, [&] { request.wait(); }); };
+/// To its next state. Returns whether it is still in flight.
+bool Unit::advance(SumInFlight& started) {
   Runtime& r = *runtime_;
   const size_t b = started.buffer;
-  if (started.request) wait_for(r.gathers ? *r.shard_group : *r.replicate_group, *started.request);
-  if (!started.is_complete) {
-    if (at::Tensor earlier = std::exchange(partial_sums_[b], at::Tensor()); earlier.defined()) {
-      started.sum = started.sum.defined() ? earlier.add_(started.sum) : earlier;
-    }
-    if (!all_reduce_) {
-      partial_sums_[b] = started.sum;
-      return;
-    }
-    started.packed = at::Tensor();
-    wait_for(*r.replicate_group, *start_replicate_group_sum(started.sum));
+  if (started.request) {
+    Communicator& group = started.is_complete && r.replicate_group ? *r.replicate_group : *r.shard_group;
+    communicate(group, [&] { started.request->wait(); });
+    started.request.reset();
   }
-  hand_over(b, started.sum);
+  started.packed = at::Tensor();
+  if (started.is_complete) {
+    hand_over(b, started.sum);
+    return false;
+  }
+  if (at::Tensor earlier = std::exchange(partial_sums_[b], at::Tensor()); earlier.defined()) {
+    started.sum = started.sum.defined() ? earlier.add_(started.sum) : earlier;
+  }
+  if (!started.all_reduces) {
+    partial_sums_[b] = started.sum;
+    return false;
+  }
+  started.request = start_replicate_group_sum(started.sum);
+  started.is_complete = true;
+  return true;
 }
 
-void Unit::finish_reduction() {
+bool Unit::advance_reduction() {
   c10::InferenceMode normal(false);
   at::NoGradGuard no_grad;
   std::vector<SumInFlight> sums = std::exchange(sums_in_flight_, {});
   try {
-    for (SumInFlight& sum : sums) finish_sum(std::move(sum));
+    for (SumInFlight& sum : sums) {
+      if (advance(sum)) sums_in_flight_.push_back(std::move(sum));
+    }
   } catch (...) {
     runtime_->pool->abandon();  // those that began may still read and write
     throw;
   }
+  return !sums_in_flight_.empty();
 }
 
 void Unit::drop_reduction() noexcept {

@@ -116,6 +116,7 @@ class WrongArguments : public ::testing::Test {
         entry("reshard", a.engine_reshard, kMoment, "", 1),
         entry("set_reshard_after_forward", a.engine_set_reshard_after_forward, kOk, "", 1, 1),
         entry("set_reshard_after_backward", a.engine_set_reshard_after_backward, kOk, "", 1, 1),
+        entry("set_prefetch", a.engine_set_prefetch, kOk, "", nullptr, 0U, 0),
         entry("set_last_backward", a.engine_set_last_backward, kOk, 1),
         entry("unscale_gradients", a.engine_unscale_gradients, kMoment, 1.0, &found_),
         entry("check_step", a.engine_check_step, kMoment),
@@ -313,6 +314,10 @@ TEST_F(WrongArguments, Nulls) {
   EXPECT_EQ(text_of(api_.engine_reshard(engine, nullptr, 1)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_set_reshard_after_forward(engine, nullptr, 1, 1)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_set_reshard_after_backward(engine, nullptr, 1, 1)), "1 path is null");
+  EXPECT_EQ(text_of(api_.engine_set_prefetch(engine, nullptr, nullptr, 0, 0)), "1 path is null");
+  EXPECT_EQ(text_of(api_.engine_set_prefetch(engine, "", nullptr, 1, 0)), "1 ahead is null");
+  const char* const no_path[] = {nullptr};
+  EXPECT_EQ(text_of(api_.engine_set_prefetch(engine, "", no_path, 1, 0)), "1 ahead[0] is null");
   EXPECT_EQ(text_of(api_.engine_set_all_reduce(engine, nullptr, 1, 1)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_set_gradient_divisor(engine, nullptr, 1, 0)), "1 path is null");
   EXPECT_EQ(text_of(api_.engine_enter(engine, "", nullptr, 1, &call_)), "1 tensors is null");

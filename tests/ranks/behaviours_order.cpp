@@ -153,6 +153,65 @@ RANK_CASE(Behaviour_C9, a_wrong_guess_does_no_harm) {
   }
 }
 
+/// By the units' names: the last block ahead of the first one, and two ahead in backward, as a depth of 2 would.
+RANK_CASE(Behaviour_C12, named_units_in_place_of_the_expected_ones) {
+  Run run(context, resharding(true));
+  ShardedModule& sharded = *run.sharded;
+  sharded.set_prefetch("layers.0", {"layers.2"}, /*backward=*/false);
+  sharded.set_prefetch("layers.2", {"layers.1", "layers.0"}, /*backward=*/true);
+  for (int64_t step = 0; step < 2; ++step) {
+    at::Tensor loss;
+    EXPECT_EQ(run.events_of([&] { loss = next_token_loss(run.module, step, context.rank()); }), "U r, U 0, U 2, U 1");
+    EXPECT_EQ(run.events_of([&] { loss.backward(); }), "U r, U 2, U 1, U 0, P 2, P 1, P 0, P r");
+    const Statistics statistics = sharded.statistics();
+    EXPECT_EQ(statistics.unsharded_peak_bytes, statistics.planned_peak_bytes);
+    EXPECT_EQ(statistics.unsharded_bytes, 0);
+    sharded.zero_gradients();
+  }
+  sharded.set_prefetch("layers.0", {}, /*backward=*/false);
+  sharded.set_prefetch("layers.2", {}, /*backward=*/true);
+  at::Tensor loss;
+  EXPECT_EQ(run.events_of([&] { loss = next_token_loss(run.module, 2, context.rank()); }), "U r, U 0, U 1, U 2");
+  EXPECT_EQ(run.events_of([&] { loss.backward(); }), "U r, U 2, U 1, P 2, U 0, P 1, P 0, P r");
+}
+
+RANK_CASE(Behaviour_C12, names_that_are_no_units) {
+  Run run(context, resharding(true));
+  const auto refused = [&](const std::string& path, const std::string& ahead) {
+    return refusal_of([&] { run.sharded->set_prefetch(path, {ahead}, /*backward=*/false); }).text;
+  };
+  EXPECT_EQ(refused("layer.0", ""), "no unit `layer.0`; did you mean `layers.0`?");
+  EXPECT_EQ(refused("", "layers.3").find("no unit `layers.3`"), 0U);
+  EXPECT_EQ(refused("layers.1", "layers.1"), "unit `layers.1` cannot be gathered ahead of itself");
+}
+
+/// The first block asks for the last one in backward, which is done by then.
+RANK_CASE(Behaviour_C10, a_wrong_name_trains_like_unsharded) {
+  const auto named = [](ShardedModule& sharded) {
+    sharded.set_prefetch("layers.0", {"layers.2"}, /*backward=*/true);
+    sharded.set_prefetch("layers.2", {"layers.0"}, /*backward=*/false);
+  };
+  auto reference = load(context, kModel.file);
+  std::vector<at::Tensor> parameters;
+  for (const auto& [name, tensor] : named_parameters(reference)) parameters.push_back(tensor);
+  const auto plain = make_optimizer(Optimizer::kSgd, parameters, 0.05);
+  Run run(context, resharding(ReshardAuto{}));
+  named(*run.sharded);
+  const auto optimizer = make_optimizer(Optimizer::kSgd, tensors_of(*run.sharded), 0.05);
+  for (int64_t step = 0; step < 3; ++step) {
+    plain->zero_grad();
+    optimizer->zero_grad();
+    for (int64_t rank = 0; rank < context.world(); ++rank) {
+      (next_token_loss(reference, step, rank) / static_cast<double>(context.world())).backward();
+    }
+    next_token_loss(run.module, step, context.rank()).backward();
+    EXPECT_EQ(run.sharded->statistics().unsharded_bytes, 0);
+    plain->step();
+    optimizer->step();
+  }
+  expect_shards_equal(*run.sharded, named_parameters(reference), 1e-5);
+}
+
 RANK_CASE(Behaviour_E11, sums_of_a_pass_that_is_not_the_last_end_later) {
   auto reference = load(context, kModel.file);
   for (int64_t batch = 0; batch < 2; ++batch) {

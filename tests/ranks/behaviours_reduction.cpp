@@ -96,6 +96,25 @@ RANK_CASE_ON(Behaviour_F10, blocks_of_a_row, 4, 8) {
   expect_trains_like_unsharded(context, kModel.file, sharding, recipe);
 }
 
+/// A unit's all-reduce runs while the next unit's gradients are computed and reduce-scattered.
+RANK_CASE_ON(Behaviour_F2, the_all_reduce_runs_behind_the_next_reduce_scatter, 4) {
+  Run run(context, on_mesh(2, 2));
+  const at::Tensor loss = next_token_loss(run.module, 0, context.rank());
+  run.communicator->forget();
+  loss.backward();
+  std::vector<CollectiveRecord> sums;
+  const auto& records = run.communicator->records();
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (records[i].kind != Collective::kAllReduce) continue;
+    const auto next = std::find_if(records.begin() + static_cast<int64_t>(i), records.end(),
+                                   [](const CollectiveRecord& r) { return r.kind == Collective::kReduceScatter; });
+    if (next == records.end()) continue;  // of the last unit
+    EXPECT_GT(records[i].ended_before, static_cast<size_t>(next - records.begin())) << records[i].purpose;
+    sums.push_back(records[i]);
+  }
+  EXPECT_EQ(static_cast<int64_t>(sums.size()), kGroups - 1);
+}
+
 // PyTorch's FSDP2 with three groups on 2 x 2: 5 all-gathers, 3 reduce-scatters, 3 all-reduces; that is 2G - 1, G, G.
 RANK_CASE_ON(Behaviour_F2, a_reduce_scatter_and_an_all_reduce_each, 4) {
   Run run(context, on_mesh(2, 2));

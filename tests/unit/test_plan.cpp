@@ -81,6 +81,24 @@ TEST(Plan, PeakCountsWhatIsKeptInBlocks) {
   EXPECT_NE(to_table(plan).find("  to 2"), std::string::npos);
 }
 
+/// c 32, b 64, a 128 beside each other in the root, 256: forwards run c, b, a.
+TEST(Plan, PeakCountsNamedUnitsInPlaceOfTheDepth) {
+  Plan plan = nested(true);
+  plan.units.insert(plan.units.begin(), {"c", "C", 3, true, {{DType::kFloat32, true, 2, 8}}, {{"c.w", {}, {8}, 0, 0}}});
+  for (size_t u = 0; u < 3; ++u) plan.units[u].parent = 3;
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128);
+  plan.units[0].ahead_in_forward = {2};  // a, until it has run
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 64);
+  plan.units[0].ahead_in_forward = {1, 3};  // the root is whole all along
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128);
+  plan.units[2].ahead_in_forward = {0};  // which has run: it stays until the forward ends
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 32);
+  plan.prefetch_backward = 1;  // a, b, c
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 64);
+  plan.units[2].ahead_in_backward = {0};
+  EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 32);
+}
+
 TEST(Plan, NothingIsGatheredWhereEachRankHoldsAll) {
   Plan plan = nested(true);
   EXPECT_TRUE(gathers(plan));

@@ -418,6 +418,11 @@ typedef struct fsdp2_api {
                                                     int32_t reshard);
   fsdp2_status* (*engine_set_reshard_after_backward)(fsdp2_engine* engine, const char* path, int32_t recurse,
                                                      int32_t reshard);
+  /* When a forward of the unit at `path` begins, the `count` units at the paths `ahead` are gathered, in place of those
+   * that `prefetch` would; `backward` not 0: the same for its backward. 0 units: as `prefetch` says again. A wrong
+   * guess costs a gather. As PyTorch's set_modules_to_forward_prefetch. The same on all ranks. [trainer] */
+  fsdp2_status* (*engine_set_prefetch)(fsdp2_engine* engine, const char* path, const char* const* ahead, size_t count,
+                                       int32_t backward);
 } fsdp2_api;
 
 /* ---- the two exports ----------------------------------------------------------------------------------------------

@@ -341,6 +341,15 @@ class Engine {
     check(api().engine_set_reshard_after_backward(engine_.get(), path.c_str(), recurse ? 1 : 0, reshard ? 1 : 0));
   }
 
+  /// Units to gather when a forward, or backward, of the one at `path` begins, in place of those that `prefetch` would;
+  /// none: as `prefetch` says. The same on all ranks. [trainer]
+  void set_forward_prefetch(const std::string& path, const std::vector<std::string>& ahead) {
+    set_prefetch(path, ahead, false);
+  }
+  void set_backward_prefetch(const std::string& path, const std::vector<std::string>& ahead) {
+    set_prefetch(path, ahead, true);
+  }
+
   /// For engines of shard_tensors(): before the forward of the module at `path` ("" = the root). `inputs` are the
   /// tensors that go in; each is replaced by the one to compute with. A module that is no unit is passed through. Calls
   /// nest as forwards do. [trainer, collective]
@@ -353,6 +362,11 @@ class Engine {
   }
 
  private:
+  void set_prefetch(const std::string& path, const std::vector<std::string>& ahead, bool backward) {
+    std::vector<const char*> paths;
+    for (const std::string& next : ahead) paths.push_back(next.c_str());
+    check(api().engine_set_prefetch(engine_.get(), path.c_str(), paths.data(), paths.size(), backward ? 1 : 0));
+  }
   friend class Plugin;
   friend class Gathered;
   struct Release {
