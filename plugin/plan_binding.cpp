@@ -60,7 +60,7 @@ Binding bind(const Plan& plan, const BoundTree& bound) {
     const auto unit = units.find(module.object);
     binding.unit_of_module.push_back(unit != units.end() ? unit->second : binding.unit_of_module[*module.parent]);
   }
-  TORCH_INTERNAL_ASSERT(bound_parameters == bound.tree.parameters.size(),
+  TORCH_INTERNAL_ASSERT(bound_parameters + plan.ignored_parameters.size() == bound.tree.parameters.size(),
                         "the plan does not cover every parameter once");
   for (size_t u = 0; u < plan.units.size(); ++u) binding.written_attributes.push_back(written_in(plan, bound, u));
   return binding;

@@ -53,6 +53,8 @@ class ShardedModule final : public Engine {
   ShardedModule(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device, Binding& binding,
                 BoundTree& bound, std::unique_ptr<MethodReplacement> methods, const LogFunction& log);
   void leave();
+  /// What every rank holds whole: buffers, and parameters that the plan ignores.
+  [[nodiscard]] std::vector<NamedTensor> whole_tensors() const;
 
   std::vector<ObjectPtr> objects_;
   std::unique_ptr<MethodReplacement> methods_;

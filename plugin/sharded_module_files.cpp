@@ -2,6 +2,7 @@
 // while the module stays sharded.
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -64,6 +65,19 @@ bool has_elements(const at::Tensor& tensor) {
 
 }  // namespace
 
+std::vector<NamedTensor> ShardedModule::whole_tensors() const {
+  const torch::jit::Module module(objects_.front());
+  std::vector<NamedTensor> tensors;
+  for (const auto& buffer : module.named_buffers()) tensors.push_back({buffer.name, buffer.value});
+  const std::vector<std::string>& ignored = plan().ignored_parameters;
+  if (ignored.empty()) return tensors;
+  for (const auto& parameter : module.named_parameters()) {
+    const bool is_ignored = std::find(ignored.begin(), ignored.end(), parameter.name) != ignored.end();
+    if (is_ignored) tensors.push_back({parameter.name, parameter.value});
+  }
+  return tensors;
+}
+
 void ShardedModule::export_to(const std::string& source, const std::string& target) {
   require_rest("export");
   const std::vector<ShardGeometry> parts = geometry();
@@ -73,8 +87,8 @@ void ShardedModule::export_to(const std::string& source, const std::string& targ
     ranks.run([&] {
       rewrite = std::make_unique<ModuleRewrite>(source, target);
       for (const ShardGeometry& part : parts) rewrite->require(part.name, part.shape, part.shard.scalar_type());
-      for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
-        if (has_elements(buffer.value)) rewrite->replace(buffer.name, buffer.value);
+      for (const auto& [name, tensor] : whole_tensors()) {
+        if (has_elements(tensor)) rewrite->replace(name, tensor);
       }
     });
   }
@@ -95,8 +109,8 @@ void ShardedModule::load_from(const std::string& source) {
   ranks.run([&] {
     archive = std::make_unique<ModuleArchive>(source);
     for (const ShardGeometry& part : parts) archive->require(part.name, part.shape, part.shard.scalar_type());
-    for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
-      if (has_elements(buffer.value)) archive->require(buffer.name, buffer.value.sizes(), buffer.value.scalar_type());
+    for (const auto& [name, tensor] : whole_tensors()) {
+      if (has_elements(tensor)) archive->require(name, tensor.sizes(), tensor.scalar_type());
     }
   });
   ranks.agree();
@@ -105,9 +119,8 @@ void ShardedModule::load_from(const std::string& source) {
     if (!has_elements(part.shard)) continue;
     part.shard.view({-1}).copy_(archive->elements(part.name, part.range.begin, part.range.end));
   }
-  for (const auto& buffer : torch::jit::Module(objects_.front()).named_buffers()) {
-    if (has_elements(buffer.value))
-      buffer.value.copy_(archive->elements(buffer.name, 0, buffer.value.numel()).view(buffer.value.sizes()));
+  for (const auto& [name, tensor] : whole_tensors()) {
+    if (has_elements(tensor)) tensor.copy_(archive->elements(name, 0, tensor.numel()).view(tensor.sizes()));
   }
   mark_written();
   note_own_change();

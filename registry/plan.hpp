@@ -73,9 +73,10 @@ struct Plan {
   std::string strategy;  // full name, "fsdp2.full_shard"
   std::string layout;    // "ragged", "per_parameter"
   Mesh mesh;
-  std::vector<PlannedUnit> units;  // bottom-up: children first, the root last
-  std::vector<std::string> notes;  // remarks for a person, for example where a tied weight went
-  bool force_collectives = false;  // communicate even where one rank would not need to
+  std::vector<PlannedUnit> units;                    // bottom-up: children first, the root last
+  std::vector<std::string> ignored_parameters = {};  // names; of modules that stay the host's own
+  std::vector<std::string> notes;                    // remarks for a person, for example where a tied weight went
+  bool force_collectives = false;                    // communicate even where one rank would not need to
   bool broadcasts_values = false;  // rank 0's parameters and buffers count, and are sent to the others
   int64_t check_steps = 0;         // optimizer steps whose gradients are checked
   int64_t prefetch_forward = 0;    // units that are gathered ahead of the one that runs

@@ -3,9 +3,11 @@
 #include <array>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "registry/layout.hpp"
+#include "registry/nearest_name.hpp"
 #include "registry/plan.hpp"
 
 namespace fsdp2 {
@@ -101,6 +103,10 @@ std::string to_table(const Plan& plan) {
   text += "parameters " + bytes_text(parameter_bytes(plan)) + ", a rank holds " + bytes_text(shard_bytes(plan)) +
           " (padding over all ranks " + std::to_string(padding) + " B) and gathers at most " +
           bytes_text(peak_unsharded_bytes(plan)) + " beside it at once\n";
+  if (!plan.ignored_parameters.empty()) {
+    const std::vector<std::string_view> names(plan.ignored_parameters.begin(), plan.ignored_parameters.end());
+    text += "not sharded: " + quoted_list(names) + "\n";
+  }
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
 }

@@ -29,8 +29,6 @@ constexpr std::array kLimits{
           "file is read) to convert it"},
     Limit{"layout", [](const Options& o) { return layout_of(o) != Layout::kFlat; },
           R"(only "ragged" and "per_parameter" are accepted now)"},
-    Limit{"ignored_modules", [](const Options& o) { return o.ignored_modules.empty(); },
-          "only an empty list is accepted now"},
     Limit{"offload.params", [](const Options& o) { return !o.offload.params; }, "only false is accepted now"},
     Limit{"activation_checkpointing", [](const Options& o) { return !o.activation_checkpointing.enabled; },
           "only false is accepted now"},

@@ -3,7 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "plugin/engine/communicate.hpp"
 #include "plugin/engine/content_hash.hpp"
@@ -59,6 +61,26 @@ void send_values(Communicator& communicator, const at::Tensor& tensor, c10::Devi
   if (!dense.is_alias_of(tensor)) tensor.detach().copy_(dense);
 }
 
+/// Ignored parameters are the host's own, as buffers are.
+void set_aside_ignored(const Plan& plan, ModuleTree& tree, std::vector<at::Tensor>& tensors,
+                       std::vector<NamedTensor>& buffers) {
+  const std::set<std::string> ignored(plan.ignored_parameters.begin(), plan.ignored_parameters.end());
+  if (ignored.empty()) return;
+  std::vector<TreeParameter> parameters;
+  std::vector<at::Tensor> kept;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string& name = tree.parameters[i].names.front();
+    if (ignored.contains(name)) {
+      buffers.push_back({name, tensors[i]});
+    } else {
+      parameters.push_back(tree.parameters[i]);
+      kept.push_back(tensors[i]);
+    }
+  }
+  tree.parameters = std::move(parameters);
+  tensors = std::move(kept);
+}
+
 }  // namespace
 
 void report_no_start(Communicator& communicator, c10::Device device) noexcept {
@@ -69,9 +91,10 @@ void report_no_start(Communicator& communicator, c10::Device device) noexcept {
   }
 }
 
-void check_same_start(Communicator& communicator, const ModuleTree& tree, const Plan& plan,
-                      const std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& buffers) {
+void check_same_start(Communicator& communicator, ModuleTree tree, const Plan& plan, std::vector<at::Tensor> tensors,
+                      std::vector<NamedTensor> buffers) {
   if (communicator.size() == 1) return;
+  set_aside_ignored(plan, tree, tensors, buffers);
   const c10::Device device = tensors.empty() ? c10::kCPU : tensors.front().device();
 
   const auto ranks = static_cast<size_t>(communicator.size());

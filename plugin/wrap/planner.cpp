@@ -6,6 +6,7 @@
 
 #include "plugin/wrap/auto_wrap.hpp"
 #include "plugin/wrap/extension_plan.hpp"
+#include "plugin/wrap/ignored.hpp"
 #include "registry/error.hpp"
 #include "registry/mesh.hpp"
 #include "registry/registry.hpp"
@@ -44,7 +45,10 @@ Plan plan_for(const ModuleTree& tree, const Config& config, const Mesh& mesh) {
 Plan make_plan(const ModuleTree& tree, const Config& config, int64_t world, std::optional<int64_t> node) {
   check_supported(config, world);
   try {
-    return plan_for(tree, config, mesh_of(config, world, node));
+    TreeWithoutIgnored kept = without_ignored(tree, config.options.ignored_modules);
+    Plan plan = plan_for(kept.tree, config, mesh_of(config, world, node));
+    plan.ignored_parameters = std::move(kept.ignored);
+    return plan;
   } catch (const Error& error) {
     throw with_place(error, config);
   }

@@ -173,6 +173,30 @@ class Chosen(nn.Module):
         return x
 
 
+class WideBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(256, 256)
+        self.down = nn.Linear(256, 256)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x)))
+
+
+class Wide(nn.Module):
+    """Far more parameters than activations."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([WideBlock() for _ in range(3)])
+        self.head = nn.Linear(256, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
 class Outer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -735,7 +759,7 @@ def mixed():
 
 def export(save):
     plain = [
-        Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
+        Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Wide, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
         ReluReadAgain, ReluOfView, ReluOfViewNotRead, WritesBuffer, OutputChanged, ViewsChanged, ReadsOutputTwice, Square,
         SquareInside, AttentionModel, ParentReads, Buffers, ThreeLayers, CallsFeatures, MayRaise, UnitMayRaise, ClipsItself,
         ScalarParameter, EmptyParameter, ReturnsNothing, NoGradInside,

@@ -214,7 +214,7 @@ RANK_CASE(Behaviour_C10, a_wrong_name_trains_like_unsharded) {
 
 RANK_CASE(Behaviour_E11, sums_of_a_pass_that_is_not_the_last_end_later) {
   auto reference = load(context, kModel.file);
-  for (int64_t batch = 0; batch < 2; ++batch) {
+  for (int64_t batch = 0; batch < 4; ++batch) {
     for (int64_t rank = 0; rank < context.world(); ++rank) {
       (next_token_loss(reference, batch, rank) / static_cast<double>(context.world())).backward();
     }
@@ -223,9 +223,9 @@ RANK_CASE(Behaviour_E11, sums_of_a_pass_that_is_not_the_last_end_later) {
   for (const auto& [name, tensor] : named_parameters(reference)) wanted[name] = tensor.grad();
   Run run(context, by_layer(kModel));
   run.sharded->set_last_backward(false);
-  next_token_loss(run.module, 0, context.rank()).backward();
+  for (int64_t batch = 0; batch < 3; ++batch) next_token_loss(run.module, batch, context.rank()).backward();
   run.sharded->set_last_backward(true);
-  next_token_loss(run.module, 1, context.rank()).backward();
+  next_token_loss(run.module, 3, context.rank()).backward();
   expect_gradients_equal(*run.sharded, wanted);
 }
 

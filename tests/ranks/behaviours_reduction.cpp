@@ -476,6 +476,25 @@ RANK_CASE(Behaviour_E13, used_in_some_micro_batches_only) {
   }
 }
 
+/// Computes in bfloat16, sums in float32, both parameters in one unit: one gradient waits, the other one is fresh.
+RANK_CASE(Behaviour_E13, in_low_precision) {
+  auto module = load(context, "late_comer");
+  Sharding sharding;
+  sharding.precision.param = DType::kBFloat16;
+  sharding.precision.reduce = DType::kFloat32;
+  const auto sharded = shard(context, module, sharding);
+  const at::Tensor x = at::ones({1, 4}) * (context.rank() + 1.0);
+  sharded->set_gradient_sync("", true, false);
+  module.forward({x, false}).toTensor().backward();
+  EXPECT_FALSE(any_gradient(*sharded));
+  sharded->set_gradient_sync("", true, true);
+  module.forward({x, true}).toTensor().backward();
+  for (const auto& [name, tensor] : sharded->parameters()) {
+    EXPECT_EQ(tensor.grad().scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(tensor.grad(), at::full_like(tensor, name == "a.weight" ? 3.0 : 1.5))) << name;
+  }
+}
+
 RANK_CASE(Behaviour_E12, setters_name_what_they_do_not_know) {
   Run run(context, by_layer(kModel));
   try {

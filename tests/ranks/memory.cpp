@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/ranks/language_models.hpp"
+#include "tests/ranks/odd_training.hpp"
 
 namespace fsdp2::testing {
 namespace {
@@ -219,6 +220,42 @@ RANK_CASE_ON(Behaviour_K10, live_bytes_by_allocator, 2, 4) {
 }
 RANK_CASE_ON(Behaviour_K10, live_bytes_by_allocator_per_parameter, 2, 4) {
   live_bytes_by_allocator(context, Layout::kPerParameter);
+}
+
+/// PyTorch's bounds for two ranks and three blocks, each B bytes, T in all, S a rank: backward takes 2 S + 3 B where
+/// units reshard, S + T + 1.5 B where they are kept.
+void peak_in_backward(RankContext& context, const std::string& strategy) {
+  for (const Layout layout : {Layout::kRagged, Layout::kPerParameter}) {
+    SCOPED_TRACE(strategy + " " + std::string(name_of(layout)));
+    const CountedAllocations counted;
+    const int64_t start = CountingAllocator::live;
+    auto module = load(context, "Wide");
+    Sharding sharding = units_of({"WideBlock"});
+    sharding.strategy = strategy;
+    sharding.layout = layout;
+    const auto sharded = shard(context, module, sharding);
+    const at::Tensor input = at::ones({1, 256}) * (context.rank() + 1.0);
+    for (int64_t step = 0; step < 3; ++step) {
+      const at::Tensor loss = mean_square(module.forward({input}));
+      CountingAllocator::peak = CountingAllocator::live.load();
+      loss.backward();
+      const Statistics statistics = sharded->statistics();
+      const int64_t shards = statistics.shard_bytes;
+      const int64_t whole = statistics.parameter_bytes;
+      const int64_t block = largest_unit(sharded->plan());
+      const int64_t bound = strategy == "full_shard" ? 2 * shards + 3 * block : shards + whole + block * 3 / 2;
+      constexpr int64_t kSlack = 96 * 1024;  // activations, the head, store keys
+      EXPECT_LE(CountingAllocator::peak - start, bound + kSlack) << "block " << block << ", step " << step;
+      for (const NamedTensor& parameter : sharded->parameters()) parameter.tensor.mutable_grad() = at::Tensor();
+    }
+  }
+}
+
+RANK_CASE_ON(Behaviour_K5, peak_in_backward_where_units_reshard, 2) {
+  peak_in_backward(context, "full_shard");
+}
+RANK_CASE_ON(Behaviour_K6, peak_in_backward_where_units_are_kept, 2) {
+  peak_in_backward(context, "shard_grad_op");
 }
 
 RANK_CASE(Memory, tiny_parameters_are_padded_as_the_plan_says) {

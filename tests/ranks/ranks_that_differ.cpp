@@ -184,6 +184,20 @@ RANK_CASE_ON(Behaviour_F8, rank_0s_values_are_sent, 2, 4) {
   }
 }
 
+RANK_CASE_ON(Behaviour_F8, replicas_with_other_weights_are_refused, 4) {
+  auto module = load(context, "Buffers");
+  const auto& [name, tensor] = *named_parameters(module).begin();
+  if (context.rank() >= 2) {
+    const at::NoGradGuard guard;
+    at::Tensor(tensor).add_(1);
+  }
+  Sharding sharding;
+  sharding.strategy = "hybrid_shard";
+  sharding.mesh = {2, 2};
+  const Refusal refusal = refusal_of([&] { shard(context, module, sharding); });
+  EXPECT_EQ(refusal.text.find("rank 2 holds other values than rank 0 in parameter `" + name + "`"), 0U) << refusal.text;
+}
+
 RANK_CASE(RanksThatDiffer, buffers_that_cannot_be_sent) {
   auto module = load(context, "Buffers");
   const auto buffer = *module.named_buffers().begin();

@@ -8,6 +8,7 @@ namespace {
 
 using test::error_of;
 using test::small_model;
+using test::text_of;
 using test::TreeBuilder;
 
 TEST(Planner, FromTomlToAPlan) {
@@ -29,6 +30,23 @@ TEST(Planner, ANumberOfRanksThatDoesNotFitIsRefusedWhereItIsWritten) {
   EXPECT_STREQ(error_of([&] { make_plan(small_model().tree(), config, 4); }).what(),
                "t.toml:2:25: reshard_after_forward = 3, which does not divide the 4 ranks that shard a parameter; 1, 2 "
                "or 4 would");
+}
+
+TEST(Planner, IgnoredModulesStayWhole) {
+  const auto plan_with = [](const std::string& patterns) {
+    const Config config = load_config_text("[fsdp]\nignored_modules = [" + patterns + "]\n", "t.toml");
+    return make_plan(small_model().tree(), config, 2);
+  };
+  const Plan whole = plan_with("");
+  const Plan plan = plan_with(R"('layers\.0')");
+  EXPECT_FALSE(plan.ignored_parameters.empty());
+  for (const std::string& name : plan.ignored_parameters) EXPECT_TRUE(name.starts_with("layers.0.")) << name;
+  EXPECT_EQ(plan.units.back().parameters.size() + plan.ignored_parameters.size(), whole.units.back().parameters.size());
+  EXPECT_NE(to_table(plan).find("not sharded: \"" + plan.ignored_parameters.front() + "\""), std::string::npos);
+  EXPECT_EQ(text_of([&] { plan_with("'layer'"); }),
+            "t.toml:2:19: the whole of no module path matches `layer`; did you mean `layers`?");
+  EXPECT_EQ(text_of([&] { plan_with("'.*'"); }), "t.toml:2:19: no parameter is left to shard");
+  EXPECT_EQ(text_of([&] { plan_with("'(a'"); }).find("t.toml:2:19: `(a` is not a regular expression: "), 0U);
 }
 
 TEST(Planner, TheLayoutIsThatOfTheKey) {

@@ -69,6 +69,7 @@ Plan plan_for(const ModuleTree& tree, const Sharding& sharding, int64_t world) {
   options.mixed_precision = sharding.precision;
   options.load_mode = sharding.load_mode;
   options.prefetch = sharding.prefetch;
+  options.ignored_modules = sharding.ignored;
   options.gradient.divide_factor = sharding.divide_factor;
   options.debug.force_collectives = sharding.force_collectives;
   options.debug.timeout_s = 60;

@@ -33,6 +33,7 @@ struct Sharding {
   std::optional<double> divide_factor = {};
   LoadMode load_mode = LoadMode::kSharded;
   PrefetchOptions prefetch = {};
+  std::vector<std::string> ignored = {};  // modules
 };
 
 struct LogLine {
