@@ -194,10 +194,8 @@ c10::intrusive_ptr<UnitCall> ShardedTensors::enter(const std::string& path) {
     std::vector<std::string> paths;
     for (const auto& [known, unit] : modules_) paths.push_back(known);
     const std::string nearest = nearest_name(path, paths);
-    throw Error(
-        ErrorCode::kNotFound,
-        "no module `" + path + "` holds parameters" + (nearest.empty() ? "" : "; did you mean `" + nearest + "`?"),
-        {.module = path, .nearest = nearest});
+    throw Error(ErrorCode::kNotFound, "no module `" + path + "` holds parameters" + did_you_mean(nearest),
+                {.module = path, .nearest = nearest});
   }
   if (!found->second) return {};
   const auto& unit = units()[*found->second];

@@ -89,6 +89,7 @@ void check_strategy_options(const Config& config) {
 
 bool goes_together(std::string_view strategy, const ReshardAfterForward& reshard) {
   if (std::holds_alternative<ReshardAuto>(reshard)) return true;
+  if (const auto* ranks = std::get_if<int64_t>(&reshard); ranks != nullptr && *ranks == 1) return true;  // keeps
   const bool* flag = std::get_if<bool>(&reshard);
   const bool wants_keep = flag != nullptr && !*flag;
   const std::string_view base = strategy_base(strategy);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "registry/nearest_name.hpp"
+
 namespace fsdp2 {
 
 std::string place(const Source& source) {
@@ -22,9 +24,7 @@ Error error_at(const Source& source, const std::string& key, const std::string& 
   }
   details.key = key;
   details.nearest = nearest;
-  std::string text = place(source) + sentence;
-  if (!nearest.empty()) text += "; did you mean `" + nearest + "`?";
-  return Error(code, text, std::move(details));
+  return Error(code, place(source) + sentence + did_you_mean(nearest), std::move(details));
 }
 
 }  // namespace fsdp2

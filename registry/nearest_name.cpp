@@ -79,6 +79,10 @@ std::string nearest_name(std::string_view written, std::span<const std::string> 
   return nearest(written, valid);
 }
 
+std::string did_you_mean(const std::string& nearest) {
+  return nearest.empty() ? "" : "; did you mean `" + nearest + "`?";
+}
+
 std::string quoted_list(std::span<const std::string_view> names) {
   std::string text;
   for (const std::string_view name : names) {

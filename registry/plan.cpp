@@ -112,8 +112,13 @@ int64_t peak_of_pass(const Plan& plan, bool backward) {
       peak = std::max(peak, bytes - own_block);
       bytes -= block_bytes(plan, plan.units[next]);
     }
-    const bool ends_before_the_next = i + 1 < order.size() && !encloses(plan, u, order[i + 1]);
-    if (ends_before_the_next) peak = std::max(peak, bytes);
+    // Of the units whose forward ends before the next one's begins, each keeps its block while it is still whole.
+    for (size_t ending = u; !backward && i + 1 < order.size() && !encloses(plan, ending, order[i + 1]);
+         ending = *plan.units[ending].parent) {
+      peak = std::max(peak, bytes);
+      if (plan.units[ending].reshard_after_forward) bytes -= extra_bytes(plan, plan.units[ending]);
+      bytes += block_bytes(plan, plan.units[*plan.units[ending].parent]);  // was taken off above
+    }
   }
   return peak;
 }

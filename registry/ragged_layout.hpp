@@ -16,9 +16,8 @@
 //   - Every parameter starts at a multiple of 64 bytes, or of 16 where 64 would cost over 1 %.
 //   - A part is a multiple of 16 bytes, and the smallest one for which every cut falls between rows of the parameter it
 //     hits, between parameters, or in padding.
-//   - If that pads over 1 %, and more than cutting inside rows would, a part is a multiple of 64 bytes (of 16, where
-//   the
-//     bound asks for it) and cuts fall where they fall.
+//   - If that pads over 1 %, and more than cutting inside rows would, a part is a multiple of 64 bytes (of 16,
+//     where the bound asks for it) and cuts fall where they fall.
 // The search for the second rule skips from one row end to the next and stops after a fixed number of steps, so that a
 // plan for 16,384 ranks stays fast; a search that is stopped counts as one that found nothing.
 #pragma once

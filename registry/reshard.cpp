@@ -16,7 +16,7 @@ std::string fault_of_block(int64_t ranks, const Mesh& mesh) {
 
 void reshard_to(PlannedUnit& unit, int64_t ranks, const Mesh& mesh) {
   if (const std::string fault = fault_of_block(ranks, mesh); !fault.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, fault, {.key = "reshard_after_forward"});
+    throw Error(ErrorCode::kConfig, fault, {.key = "reshard_after_forward"});
   }
   if (mesh.shard == 1) return;
   unit.reshard_after_forward = ranks > 1;

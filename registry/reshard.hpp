@@ -11,7 +11,7 @@ namespace fsdp2 {
 std::string fault_of_block(int64_t ranks, const Mesh& mesh);
 
 /// As PyTorch's fully_shard takes the number: all of `mesh.shard` is true, 1 is false, one between is the block to
-/// which the unit reshards. Of no effect where nothing is sharded. Throws Error (kInvalidArgument), at the key, where
+/// which the unit reshards. Of no effect where nothing is sharded. Throws Error (kConfig), at the key, where
 /// it does not fit.
 void reshard_to(PlannedUnit& unit, int64_t ranks, const Mesh& mesh);
 

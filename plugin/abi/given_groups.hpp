@@ -17,7 +17,10 @@ class GivenGroups final : public Communicator {
  public:
   GivenGroups(std::shared_ptr<Communicator> world, std::shared_ptr<Communicator> shard,
               std::shared_ptr<Communicator> replicate)
-      : world_(std::move(world)), shard_(std::move(shard)), replicate_(std::move(replicate)) {}
+      : world_(std::move(world)),
+        shard_(std::move(shard)),
+        replicate_(std::move(replicate)),
+        gave_shard_(shard_ && shard_->size() == world_->size()) {}  // then nobody asks for the row
 
   [[nodiscard]] int64_t rank() const override { return world_->rank(); }
   [[nodiscard]] int64_t size() const override { return world_->size(); }
@@ -63,7 +66,7 @@ class GivenGroups final : public Communicator {
   std::shared_ptr<Communicator> world_;
   std::shared_ptr<Communicator> shard_;
   std::shared_ptr<Communicator> replicate_;
-  bool gave_shard_ = false;
+  bool gave_shard_;
 };
 
 }  // namespace fsdp2

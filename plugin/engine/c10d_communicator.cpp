@@ -148,7 +148,9 @@ std::shared_ptr<Communicator> C10dCommunicator::split(const std::vector<int64_t>
         ErrorCode::kUnsupported,
         "a c10d::Backend of " + name() +
             " cannot be split without the store through which its ranks have met: give a c10d::ProcessGroup, or "
-            "the groups of the mesh as shard_communicator and replicate_communicator");
+            "the groups of the mesh as shard_communicator and replicate_communicator (reshard_after_forward with a "
+            "number "
+            "of ranks needs a c10d::ProcessGroup)");
   }
   const std::vector<int> ranks(members.begin(), members.end());
   auto store = c10::make_intrusive<c10d::PrefixStore>(

@@ -148,79 +148,6 @@ std::vector<NamedTensor> Engine::parameters() const {
   return result;
 }
 
-std::vector<ShardGeometry> Engine::geometry() const {
-  std::vector<ShardGeometry> result;
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const auto& parameters = units_[u]->parameters();  // none after detach()
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const PlannedParameter& planned = plan_.units[u].parameters[i];
-      const ShardRange range =
-          shard_range(plan_.units[u], planned, runtime_->communicator->rank() % runtime_->mesh.shard);
-      const bool whole_rows = shard_shape(planned, range).size() == planned.shape.size();
-      result.push_back({planned.name, parameters[i].shard, planned.shape, range, whole_rows});
-    }
-  }
-  return result;
-}
-
-// Parts differ in size by a row or so: each is padded to the largest.
-at::Tensor Engine::gather_tensor(const std::string& name, const at::Tensor& part, int64_t only_rank) {
-  require_rest("gather_tensor()");
-  const Runtime& r = *runtime_;
-  const PlannedUnit* unit = nullptr;
-  const PlannedParameter* parameter = nullptr;
-  std::vector<std::string_view> names;
-  for (const PlannedUnit& candidate : plan_.units) {
-    for (const PlannedParameter& p : candidate.parameters) {
-      names.push_back(p.name);
-      if (p.name != name) continue;
-      unit = &candidate;
-      parameter = &p;
-    }
-  }
-  if (parameter == nullptr) {
-    const std::string nearest = nearest_name(name, names);
-    throw Error(ErrorCode::kNotFound,
-                "no parameter `" + name + "`" + (nearest.empty() ? "" : "; did you mean `" + nearest + "`?"),
-                {.parameter = name, .nearest = nearest});
-  }
-  const int64_t own_rank = r.communicator->rank();
-  if (only_rank < -1 || only_rank >= r.communicator->size()) {
-    throw Error(ErrorCode::kInvalidArgument, "gather_tensor: the rank is " + std::to_string(only_rank) +
-                                                 ", expected -1 (all) to " +
-                                                 std::to_string(r.communicator->size() - 1));
-  }
-  const auto range_of = [&](int64_t rank) { return shard_range(*unit, *parameter, rank % r.mesh.shard); };
-  const ShardRange own = range_of(own_rank);
-  if (!part.defined() || part.numel() != own.end - own.begin) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "gather_tensor of `" + name + "`: the part has " +
-                    std::to_string(part.defined() ? part.numel() : int64_t{0}) + " elements, the shard of rank " +
-                    std::to_string(own_rank) + " has " + std::to_string(own.end - own.begin),
-                {.parameter = name, .rank = own_rank});
-  }
-  const c10::InferenceMode normal(false);
-  const at::NoGradGuard no_grad;
-  const at::Tensor flat = part.detach().reshape({-1});
-  const bool wanted = only_rank < 0 || only_rank == own_rank;
-  if (!r.gathers) return wanted ? flat.clone().view(parameter->shape) : at::Tensor();
-  int64_t largest = 0;
-  for (int64_t rank = 0; rank < r.mesh.shard; ++rank)
-    largest = std::max(largest, range_of(rank).end - range_of(rank).begin);
-  const at::Tensor parts = at::empty({r.mesh.shard, largest}, flat.options());
-  const at::Tensor sent = at::zeros({largest}, flat.options());
-  sent.narrow(0, 0, flat.numel()).copy_(flat);
-  communicate(*r.shard_group, "gather_tensor of `" + name + "`",
-              [&] { r.shard_group->all_gather(parts.view(-1), sent)->wait(); });
-  if (!wanted) return {};
-  at::Tensor full = at::empty({numel(parameter->shape)}, flat.options());
-  for (int64_t rank = 0; rank < r.mesh.shard; ++rank) {
-    const auto [begin, end] = range_of(rank);
-    full.narrow(0, begin, end - begin).copy_(parts[rank].narrow(0, 0, end - begin));
-  }
-  return full.view(parameter->shape);
-}
-
 std::vector<at::Tensor> Engine::gradients() const {
   std::vector<at::Tensor> result;
   for (const auto& [name, shard] : parameters()) {
@@ -280,43 +207,6 @@ void Engine::zero_gradients() {
   for (const auto& unit : units_) unit->zero_gradients();
 }
 
-std::vector<Unit*> Engine::units_at(const std::string& path, bool recurse) const {
-  std::vector<Unit*> found;
-  bool known = false;
-  for (const auto& unit : units_) {
-    const bool is_it = unit->path() == path;
-    known = known || is_it;
-    if (is_it || (recurse && (path.empty() || unit->path().starts_with(path + ".")))) found.push_back(unit.get());
-  }
-  if (known) return found;
-  std::vector<std::string_view> paths;
-  for (const auto& unit : units_) paths.push_back(unit->path());
-  const std::string nearest = nearest_name(path, paths);
-  throw Error(ErrorCode::kNotFound,
-              "no unit `" + path + "`" + (nearest.empty() ? "" : "; did you mean `" + nearest + "`?"),
-              {.module = path, .nearest = nearest});
-}
-
-void Engine::set_gradient_sync(const std::string& path, bool recurse, bool on) {
-  for (Unit* unit : units_at(path, recurse)) unit->set_gradient_sync(on);
-}
-
-void Engine::set_all_reduce(const std::string& path, bool recurse, bool on) {
-  for (Unit* unit : units_at(path, recurse)) unit->set_all_reduce(on);
-}
-
-void Engine::set_gradient_divisor(const std::string& path, bool recurse, double divisor) {
-  if (!(divisor >= 0) || std::isinf(divisor)) {
-    throw Error(ErrorCode::kInvalidArgument, "the divisor of gradients is " + std::to_string(divisor) +
-                                                 ", expected a finite number above 0, or 0 for the number of ranks");
-  }
-  const auto given = divisor > 0 ? std::optional<double>(divisor) : std::nullopt;
-  const std::vector<Unit*> units = units_at(path, recurse);
-  runtime_->finish_reductions();
-  for (const Unit* unit : units) unit->require_no_partial_sums("set_gradient_divisor()");
-  for (Unit* unit : units) unit->set_gradient_divisor(given);
-}
-
 void Engine::check_step() {
   require_rest("check_step()");
   runtime_->finish_reductions();
@@ -337,58 +227,6 @@ void Engine::reset_statistics() {
 
 void Engine::mark_written() {
   for (const auto& unit : units_) unit->mark_written();
-}
-
-std::vector<std::weak_ptr<Unit>> Engine::start_unshard(const std::string& path, bool recurse) {
-  require_attached("unshard()");
-  std::vector<std::weak_ptr<Unit>> started;
-  for (Unit* unit : units_at(path, recurse)) {
-    unit->start_unshard();
-    started.push_back(unit->weak_from_this());
-  }
-  return started;
-}
-
-void Engine::reshard(const std::string& path, bool recurse) {
-  require_attached("reshard()");
-  const std::vector<Unit*> units = units_at(path, recurse);
-  for (const Unit* unit : units) unit->require_not_in_use("reshard()");
-  for (Unit* unit : units) unit->reshard();
-}
-
-void Engine::set_prefetch(const std::string& path, const std::vector<std::string>& ahead, bool backward) {
-  Unit* unit = units_at(path, /*recurse=*/false).front();
-  const auto place_of = [&](const Unit* wanted) {
-    const auto found = std::find_if(units_.begin(), units_.end(), [&](const auto& u) { return u.get() == wanted; });
-    return static_cast<size_t>(found - units_.begin());
-  };
-  std::vector<size_t> places;
-  std::vector<std::weak_ptr<Unit>> units;
-  for (const std::string& next_path : ahead) {
-    Unit* next = units_at(next_path, /*recurse=*/false).front();
-    if (next == unit) {
-      throw Error(ErrorCode::kInvalidArgument, unit->title() + " cannot be gathered ahead of itself", {.module = path});
-    }
-    places.push_back(place_of(next));
-    units.push_back(next->weak_from_this());
-  }
-  PlannedUnit& planned = plan_.units[place_of(unit)];
-  (backward ? planned.ahead_in_backward : planned.ahead_in_forward) = std::move(places);
-  unit->set_gathered_ahead(backward, std::move(units));
-  runtime_->statistics.planned_peak_bytes = peak_unsharded_bytes(plan_);
-}
-
-void Engine::set_reshard_after_forward(const std::string& path, bool recurse, bool reshard) {
-  for (Unit* unit : units_at(path, recurse)) unit->set_reshard_after_forward(reshard);
-  for (size_t u = 0; u < units_.size(); ++u) {
-    plan_.units[u].reshard_after_forward = units_[u]->reshards_after_forward();
-    plan_.units[u].reshard_to = units_[u]->reshards_to();
-  }
-  runtime_->statistics.planned_peak_bytes = peak_unsharded_bytes(plan_);
-}
-
-void Engine::set_reshard_after_backward(const std::string& path, bool recurse, bool reshard) {
-  for (Unit* unit : units_at(path, recurse)) unit->set_reshard_after_backward(reshard);
 }
 
 }  // namespace fsdp2

@@ -55,7 +55,7 @@ FailureReports::FailureReports(c10::intrusive_ptr<c10d::Store> store, std::strin
     : store_(std::move(store)), prefix_("fsdp2_failed/" + std::move(group) + "/"), rank_(rank), world_(world) {}
 
 std::string FailureReports::exchange(const std::string& own) const noexcept {
-  if (!store_ || world_ == 1) return "";
+  if (!store_ || world_ == 1 || told_->exchange(true)) return "";
   try {
     // A store whose server is gone may block for minutes: then nobody waits for this thread.
     auto done = std::make_shared<std::promise<Reports>>();

@@ -2,7 +2,9 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace fsdp2 {
@@ -15,7 +17,7 @@ class FailureReports {
 
   /// Leaves `own` for the others and returns what they have left: "rank 1 was in ..., rank 2 left no word ..."; ""
   /// without a store. Waits a moment for those that fail a little later, and no longer: the store itself may
-  /// be gone. Does not throw.
+  /// be gone. Once for each communicator and those split from it: later words would meet these. Does not throw.
   [[nodiscard]] std::string exchange(const std::string& own) const noexcept;
 
  private:
@@ -23,6 +25,7 @@ class FailureReports {
   std::string prefix_;
   int64_t rank_;
   int64_t world_;
+  std::shared_ptr<std::atomic<bool>> told_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace fsdp2

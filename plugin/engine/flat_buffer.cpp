@@ -83,14 +83,9 @@ void FlatBuffer::allocate(MemoryPool& pool) {
   is_whole_ = true;
 }
 
-std::unique_ptr<Request> FlatBuffer::start_gather(const at::Tensor& whole, Communicator& communicator,
-                                                  MemoryPool& pool) const {
-  return std::make_unique<Gather>(*this, shard_, whole, communicator, pool);
-}
-
-std::unique_ptr<Request> FlatBuffer::start_gather_in_block(const at::Tensor& kept, const at::Tensor& whole,
-                                                           Communicator& block, MemoryPool& pool) const {
-  return std::make_unique<Gather>(*this, kept, whole, block, pool);
+std::unique_ptr<Request> FlatBuffer::start_gather(const at::Tensor& own, const at::Tensor& whole,
+                                                  Communicator& communicator, MemoryPool& pool) const {
+  return std::make_unique<Gather>(*this, own, whole, communicator, pool);
 }
 
 at::Tensor FlatBuffer::parts_of(int64_t first, int64_t count, MemoryPool& pool) const {

@@ -35,17 +35,14 @@ class FlatBuffer {
 
   /// Puts memory under whole(), if there is none.
   void allocate(MemoryPool& pool);
-  /// Starts the gather of the shards, cast to the dtype of `whole`; when it was waited for, they are in `whole`:
-  /// whole() with memory, or a tensor of its size. Parts that are copied out lie in memory of the pool until then.
-  /// Collective where gathers().
-  [[nodiscard]] std::unique_ptr<Request> start_gather(const at::Tensor& whole, Communicator& communicator,
-                                                      MemoryPool& pool) const;
+  /// Starts the gather of what each rank gives, cast to the dtype of `whole`: its shard, or its share of all parts
+  /// among fewer ranks (parts_of(), not needed after this). When it was waited for, all is in `whole`: whole() with
+  /// memory, or a tensor of its size. Parts that are copied out lie in memory of the pool until then. Collective where
+  /// gathers().
+  [[nodiscard]] std::unique_ptr<Request> start_gather(const at::Tensor& own, const at::Tensor& whole,
+                                                      Communicator& communicator, MemoryPool& pool) const;
   /// Of the whole, the parts of `count` ranks from `first` on, one after the other, in memory of the pool.
   [[nodiscard]] at::Tensor parts_of(int64_t first, int64_t count, MemoryPool& pool) const;
-  /// The same as start_gather() where each rank of `block` gives `kept`, its share of all parts, instead of its shard.
-  /// `kept` is not needed after this.
-  [[nodiscard]] std::unique_ptr<Request> start_gather_in_block(const at::Tensor& kept, const at::Tensor& whole,
-                                                               Communicator& block, MemoryPool& pool) const;
   /// Frees the memory under whole(). Nothing to do where the shard is the whole.
   void free();
 

@@ -20,9 +20,31 @@ constexpr int64_t kNoStart = 0;
 
 constexpr const char* kWhat = "the comparison of models before sharding";
 
+/// What the table of a plan does not say, a line each.
+std::string settings_of(const Plan& plan) {
+  const std::string divisor = plan.gradient_divisor ? std::to_string(*plan.gradient_divisor) : "none";
+  return "load.mode = " + std::string(plan.broadcasts_values ? "\"broadcast\"" : "\"sharded\"") +
+         "\nprefetch.forward = " + std::to_string(plan.prefetch_forward) +
+         "\nprefetch.backward = " + std::to_string(plan.prefetch_backward) + "\ngradient.divide_factor = " + divisor +
+         "\ndebug.check_steps = " + std::to_string(plan.check_steps) +
+         "\ndebug.order_check = " + std::to_string(plan.order_check) +
+         "\ndebug.force_collectives = " + (plan.force_collectives ? "true" : "false") + "\n";
+}
+
+std::string reductions_of(const Plan& plan) {
+  std::string text;
+  for (const PlannedUnit& unit : plan.units) {
+    for (const PlannedBuffer& buffer : unit.buffers) {
+      if (!buffer.trainable) continue;
+      text += "\ngradients of unit `" + unit.path + "` are reduced in " + std::string(name_of(buffer.reduced));
+    }
+  }
+  return text;
+}
+
 /// Whatever of model and plan must be equal on all ranks, as text.
 std::string describe(const ModuleTree& tree, const Plan& plan, const std::vector<NamedTensor>& buffers) {
-  std::string text = to_table(plan);
+  std::string text = settings_of(plan) + to_table(plan) + reductions_of(plan);
   const auto add_shape = [&](at::IntArrayRef shape) {
     for (const int64_t size : shape) text += " " + std::to_string(size);
   };

@@ -128,9 +128,8 @@ GatherInFlight Unit::start_gather_into(const std::vector<at::Tensor>& wholes, co
           gather.copied_bytes += bytes;
           r.count_unsharded(bytes);
         }
-        gather.requests.push_back(share == nullptr
-                                      ? buffer.start_gather(wholes[b], group, *r.pool)
-                                      : buffer.start_gather_in_block(share->parts[b], wholes[b], group, *r.pool));
+        const at::Tensor& own = share != nullptr ? share->parts[b] : buffer.shard();
+        gather.requests.push_back(buffer.start_gather(own, wholes[b], group, *r.pool));
         if (!buffer.gathers()) continue;
         ++r.statistics.all_gathers;
         r.statistics.all_gather_bytes += bytes;

@@ -30,9 +30,11 @@ void without_backtraces(const Function& function) {
 int run(const CommandLine& options) {
   const Config config = load_config(options.config, options.sets);
   if (options.plan) {
-    const int world = options.nproc ? options.nproc : launched_rank().value_or(RankEnvironment{}).world;
+    const RankEnvironment launched = launched_rank().value_or(RankEnvironment{});
+    const int world = options.nproc ? options.nproc : launched.world;
+    const int of_a_node = options.nproc ? options.nproc : launched.local_world;  // --nproc starts them on one machine
     const torch::jit::Module module = load_module(config, at::kCPU);
-    std::printf("%s", Sharding(options, config, true).plan(module, world).c_str());
+    std::printf("%s", Sharding(options, config, true).plan(module, world, of_a_node).c_str());
     return 0;
   }
   auto train = [&](const RankEnvironment& environment) {

@@ -31,8 +31,8 @@ Sharding::Sharding(const CommandLine& options, const Config& config, bool speaks
 
 Sharding::~Sharding() = default;
 
-std::string Sharding::plan(const torch::jit::Module& module, int64_t world) {
-  return impl_->plugin.plan_text(module, impl_->config, world);
+std::string Sharding::plan(const torch::jit::Module& module, int64_t world, int64_t ranks_per_node) {
+  return impl_->plugin.plan_text(module, impl_->config, world, ranks_per_node);
 }
 
 void Sharding::shard(torch::jit::Module& module, const RankGroup& group) {

@@ -30,7 +30,7 @@ class Sharding {
   ~Sharding();
 
   /// What each of `world` ranks would hold. Needs no ranks.
-  std::string plan(const torch::jit::Module& module, int64_t world);
+  std::string plan(const torch::jit::Module& module, int64_t world, int64_t ranks_per_node);
   void shard(torch::jit::Module& module, const RankGroup& group);
   /// The shards, for an optimizer.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;

@@ -40,6 +40,16 @@ std::vector<at::Tensor> plain_parameters(const torch::jit::Module& module) {
   return parameters;
 }
 
+/// Those of `all` that need gradients and are not among `sharded`.
+std::vector<at::Tensor> others_of(const std::vector<at::Tensor>& all, const std::vector<at::Tensor>& sharded) {
+  std::unordered_set<const void*> known;
+  for (const at::Tensor& tensor : sharded) known.insert(tensor.unsafeGetTensorImpl());
+  std::vector<at::Tensor> others;
+  for (const at::Tensor& tensor : all)
+    if (tensor.requires_grad() && known.count(tensor.unsafeGetTensorImpl()) == 0) others.push_back(tensor);
+  return others;
+}
+
 int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return std::accumulate(tensors.begin(), tensors.end(), int64_t{0}, [](int64_t sum, const at::Tensor& tensor) {
     return sum + static_cast<int64_t>(tensor.nbytes());
@@ -194,6 +204,8 @@ void Training::load() {
     parameters.clear();
     sharding_->shard(module_, *group_);
     parameters = sharding_->parameters();
+    ignored_ = others_of(plain_parameters(module_), parameters);
+    parameters.insert(parameters.end(), ignored_.begin(), ignored_.end());
   }
   if (speaks()) std::printf("%s\n", plan_in_short().c_str());
   optimizer_ = make_optimizer(config_, std::move(parameters));
@@ -218,6 +230,7 @@ StepMetrics Training::step(int64_t number) {
   for (int64_t micro = (number - 1) * config_.accumulate; micro < number * config_.accumulate; ++micro)
     for (int64_t rank = first; rank < last; ++rank)
       loss += pass(order_.slice((micro * world_ + rank) * config_.batch_size, config_.batch_size), 1 / passes);
+  average_ignored_gradients();
   optimizer_->step();
   optimizer_->zero_grad();
   const double ms = Milliseconds(std::chrono::steady_clock::now() - start).count();
@@ -231,6 +244,17 @@ StepMetrics Training::step(int64_t number) {
     metrics.reduce_scatter_bytes = after.reduce_scatter_bytes - before.reduce_scatter_bytes;
   }
   return metrics;
+}
+
+void Training::average_ignored_gradients() {
+  for (at::Tensor& parameter : ignored_) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) gradient = at::zeros_like(parameter);  // of this rank's samples none used it
+    const at::Tensor own = gradient.to(at::kCPU, at::kDouble).contiguous();
+    const std::vector<double> values(own.const_data_ptr<double>(), own.const_data_ptr<double>() + own.numel());
+    const at::Tensor sum = at::tensor(group_->sum(values, "gradients of ignored_modules"), at::kDouble);
+    gradient.copy_((sum / group_->world()).view(gradient.sizes()));
+  }
 }
 
 double Training::pass(const std::vector<int64_t>& rows, double scale) {

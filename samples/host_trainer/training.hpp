@@ -31,6 +31,8 @@ class Training {
   StepMetrics step(int64_t number);
   /// One forward and backward pass of one rank's samples; the loss, before it is scaled.
   double pass(const std::vector<int64_t>& rows, double scale);
+  /// Of parameters in `ignored_modules`: the engine leaves their gradients to the host.
+  void average_ignored_gradients();
   void evaluate(std::optional<Score>& score, const char* moment);
   void finish();
   [[nodiscard]] bool speaks() const { return group_->rank() == 0; }
@@ -45,6 +47,7 @@ class Training {
   RowOrder order_;
   torch::jit::Module module_;
   std::optional<Sharding> sharding_;  // unset with --unsharded
+  std::vector<at::Tensor> ignored_;   // trainable parameters that are in no shard
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   Summary summary_;
 };

@@ -89,7 +89,9 @@ class OneGpu : public ::testing::Test {
     for (size_t step = 0; step < wanted.size(); ++step) EXPECT_NEAR(losses[step], wanted[step], 2e-5) << strategy;
     const Statistics statistics = sharded->statistics();
     EXPECT_GT(statistics.all_gathers + statistics.all_reduces, 0) << "nothing went through NCCL";
-    if (strategy != "no_shard") EXPECT_EQ(statistics.unsharded_bytes, 0);
+    if (strategy != "no_shard") {
+      EXPECT_EQ(statistics.unsharded_bytes, 0);
+    }
     sharded->detach();
     EXPECT_TRUE(
         module.forward({token_ids(0, 0, 2, 16, kVocabulary).to(kGpu)}).toTensor().isfinite().all().item<bool>());

@@ -152,6 +152,16 @@ class Training(HostTest):
         self.assertIn("16384 ranks", done.stdout)
         self.assertIn("blocks.2", done.stdout)
 
+    def test_plan_of_the_hybrids(self):
+        done = self.run_host("--plan", "--nproc", "4", sets=["fsdp.strategy=hybrid_shard"])
+        self.assertIn("4 ranks (1 x 4)", done.stdout, done.stderr)
+
+    def test_ignored_modules_are_trained_by_the_host(self):
+        sets = ["fsdp.ignored_modules=['blocks\\.1']"]
+        plain, _ = self.train("--unsharded", "--nproc", "2")
+        ours, _ = self.train("--nproc", "2", sets=sets)
+        self.assert_same_losses(ours, plain)
+
     def test_progress(self):
         plain = self.run_host("--unsharded")
         self.assertIn("step 6/6  loss", plain.stdout)

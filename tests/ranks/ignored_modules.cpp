@@ -30,7 +30,7 @@ TensorsByName ignored_of(const torch::jit::Module& module) {
 RANK_CASE_ON(Behaviour_H19, ignored_modules_are_the_hosts_own, 1, 2, 4) {
   const Recipe recipe = odd_recipe(3);
   const Reference reference = train_unsharded(load(context, "Nested"), recipe, context.world());
-  for (Sharding sharding : every_strategy(ignoring())) {
+  for (const Sharding& sharding : every_strategy(ignoring())) {
     SCOPED_TRACE(sharding.strategy);
     auto module = load(context, "Nested");
     const TensorsByName whole = ignored_of(module);

@@ -74,7 +74,8 @@ void expect_share(RankContext& context, const LanguageModel& model, const std::s
   }
   EXPECT_EQ(statistics.parameter_bytes, elements * 4);
   for (const PlannedUnit& unit : sharded->plan().units) {
-    EXPECT_GE(unsharded_bytes(sharded->plan(), unit), 16 * 1024 * context.world()) << "too small for the bound";
+    EXPECT_GE(unsharded_bytes(sharded->plan(), unit), int64_t{16} * 1024 * context.world())
+        << "too small for the bound";
   }
   const double share = static_cast<double>(statistics.parameter_bytes) / static_cast<double>(context.world());
   EXPECT_GE(static_cast<double>(statistics.shard_bytes), share);
@@ -167,6 +168,29 @@ RANK_CASE_ON(Behaviour_K3, planned_peak_of_blocks_of_ranks, 4) {
   }
 }
 
+/// The most may be in a forward after one without backward, whose blocks are there still.
+RANK_CASE_ON(Behaviour_K3, planned_peak_of_nested_blocks_of_ranks, 4) {
+  for (const int64_t backward : {0, 1}) {
+    for (const int64_t forward : {0, 1, 2}) {
+      Sharding sharding = units_of({"Outer", "Layer"});
+      sharding.reshard = int64_t{2};
+      sharding.prefetch = {forward, backward};
+      auto module = load(context, "Nested");
+      const auto sharded = shard(context, module, sharding);
+      const auto output = [&] { return module.forward({odd_input(0, context.rank())}); };
+      {
+        const at::NoGradGuard no_grad;
+        output();
+        output();
+      }
+      mean_square(output()).backward();
+      const Statistics statistics = sharded->statistics();
+      EXPECT_EQ(statistics.unsharded_peak_bytes, statistics.planned_peak_bytes) << forward << " and " << backward;
+      EXPECT_EQ(statistics.unsharded_bytes, 0);
+    }
+  }
+}
+
 /// Originals go as their shards are cut: never two whole models.
 RANK_CASE_ON(Memory, peak_while_sharding, 2, 4) {
   auto module = load(context, kModel.file);
@@ -188,7 +212,7 @@ void live_bytes_by_allocator(RankContext& context, Layout layout) {
   CountingAllocator::peak = CountingAllocator::live.load();
   auto sharded = shard(context, module, sharding, communicator);
   const Statistics statistics = sharded->statistics();
-  constexpr int64_t kSlack = 48 * 1024;  // store keys, index tensors
+  constexpr int64_t kSlack = int64_t{48} * 1024;  // store keys, index tensors
   ASSERT_GE(loaded, statistics.parameter_bytes);
   EXPECT_LE(CountingAllocator::peak - start, loaded + largest_unit(sharded->plan()) + kSlack);
   const int64_t others = loaded - statistics.parameter_bytes;
@@ -244,7 +268,7 @@ void peak_in_backward(RankContext& context, const std::string& strategy) {
       const int64_t whole = statistics.parameter_bytes;
       const int64_t block = largest_unit(sharded->plan());
       const int64_t bound = strategy == "full_shard" ? 2 * shards + 3 * block : shards + whole + block * 3 / 2;
-      constexpr int64_t kSlack = 96 * 1024;  // activations, the head, store keys
+      constexpr int64_t kSlack = int64_t{96} * 1024;  // activations, the head, store keys
       EXPECT_LE(CountingAllocator::peak - start, bound + kSlack) << "block " << block << ", step " << step;
       for (const NamedTensor& parameter : sharded->parameters()) parameter.tensor.mutable_grad() = at::Tensor();
     }

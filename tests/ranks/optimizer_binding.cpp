@@ -56,6 +56,23 @@ RANK_CASE_ON(OptimizerBinding, groups_options_and_training_stay, 2, 4) {
   expect_parameters_equal(module, named_parameters(plain), {});
 }
 
+RANK_CASE(OptimizerBinding, ignored_parameters_stay_in_their_groups) {
+  auto module = load(context, "lm");
+  const auto optimizer = two_groups(module);
+  fsdp2::OptimizerBinding binding(module, *optimizer);
+  Sharding sharding = by_layer(language_models()[0]);
+  sharding.ignored = {R"(layers\.0)"};
+  const auto sharded = shard(context, module, sharding);
+  binding.bind(named_shards(*sharded));
+  std::set<const void*> held;
+  for (const auto& group : optimizer->param_groups()) {
+    for (const at::Tensor& tensor : group.params()) held.insert(tensor.unsafeGetTensorImpl());
+  }
+  for (const auto& [name, tensor] : named_parameters(module)) {
+    EXPECT_EQ(held.count(tensor.unsafeGetTensorImpl()), 1U) << name;
+  }
+}
+
 RANK_CASE(OptimizerBinding, tied_once_and_strangers_stay) {
   auto module = load(context, "lm_tied");
   std::vector<at::Tensor> listed;

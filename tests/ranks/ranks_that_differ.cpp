@@ -50,6 +50,30 @@ RANK_CASE_ON(RanksThatDiffer, ranks_with_different_plans, 2, 4) {
   EXPECT_NE(refusal.text.find(", it has `a.up "), std::string::npos) << refusal.text;
 }
 
+/// Settings that change what is sent, or what is made of it.
+RANK_CASE_ON(RanksThatDiffer, ranks_with_different_settings, 2) {
+  const std::vector<std::pair<std::string, std::function<void(Sharding&)>>> changes{
+      {"prefetch.forward = 2", [](Sharding& s) { s.prefetch.forward = 2; }},
+      {"prefetch.backward = 0", [](Sharding& s) { s.prefetch.backward = 0; }},
+      {"gradient.divide_factor = 3", [](Sharding& s) { s.divide_factor = 3; }},
+      {"debug.check_steps = 1", [](Sharding& s) { s.check_steps = 1; }},
+      {"debug.order_check = 1", [](Sharding& s) { s.order_check = 1; }},
+      {"load.mode = \"broadcast\"", [](Sharding& s) { s.load_mode = LoadMode::kBroadcast; }},
+      {"are reduced in float16", [](Sharding& s) { s.precision.reduce = DType::kFloat16; }},
+  };
+  auto module = load(context, "ThreeLayers");
+  for (const auto& [wanted, change] : changes) {
+    Sharding sharding = units_of({"Layer"});
+    if (context.rank() == 1) change(sharding);
+    const Refusal refusal = refusal_of([&] { shard(context, module, sharding); });
+    EXPECT_NE(refusal.text.find("rank 1 has another model or other options than rank 0: rank 0 has `"),
+              std::string::npos)
+        << refusal.text;
+    const size_t its = refusal.text.find(", it has `");
+    EXPECT_NE(refusal.text.find(wanted, std::min(its, refusal.text.size())), std::string::npos) << refusal.text;
+  }
+}
+
 RANK_CASE_ON(RanksThatDiffer, ranks_with_different_models, 2, 4) {
   auto module = load(context, context.rank() == 1 ? "SideBySide" : "ThreeLayers");
   const Refusal refusal = refusal_of([&] { shard(context, module, units_of({"Layer"})); });
@@ -186,7 +210,7 @@ RANK_CASE_ON(Behaviour_F8, rank_0s_values_are_sent, 2, 4) {
 
 RANK_CASE_ON(Behaviour_F8, replicas_with_other_weights_are_refused, 4) {
   auto module = load(context, "Buffers");
-  const auto& [name, tensor] = *named_parameters(module).begin();
+  const auto [name, tensor] = *named_parameters(module).begin();
   if (context.rank() >= 2) {
     const at::NoGradGuard guard;
     at::Tensor(tensor).add_(1);

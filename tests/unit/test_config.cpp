@@ -46,6 +46,9 @@ TEST(Resolve, TableOfContradictions) {
     EXPECT_TRUE(goes_together(strategy, false)) << strategy;
     EXPECT_TRUE(goes_together(strategy, ReshardAuto{})) << strategy;
   }
+  for (const char* strategy : {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard_zero2"}) {
+    EXPECT_TRUE(goes_together(strategy, int64_t{1})) << strategy << ": 1 keeps, and a note says so";
+  }
   EXPECT_TRUE(goes_together("acme.mine", true));
   EXPECT_TRUE(goes_together("acme.mine", false));
 }

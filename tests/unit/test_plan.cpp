@@ -99,6 +99,19 @@ TEST(Plan, PeakCountsNamedUnitsInPlaceOfTheDepth) {
   EXPECT_EQ(peak_unsharded_bytes(plan), 256 + 128 + 32);
 }
 
+/// P, 128 bytes, around C, 32, and then Q, 32, beside it; halves stay. When P ends, Q is gathered already.
+TEST(Plan, PeakCountsTheEndOfAUnitAroundOthers) {
+  Plan plan = nested(true);
+  PlannedUnit c{"p.c", "C", 1, true, {{DType::kFloat32, true, 2, 8}}, {{"p.c.w", {}, {8}, 0, 0}}};
+  PlannedUnit p{"p", "P", 3, true, {{DType::kFloat32, true, 8, 32}}, {{"p.w", {}, {32}, 0, 0}}};
+  PlannedUnit q{"q", "Q", 3, true, {{DType::kFloat32, true, 2, 8}}, {{"q.w", {}, {8}, 0, 0}}};
+  PlannedUnit root{"", "Model", {}, false, {}, {}};
+  plan.units = {c, p, q, root};
+  for (size_t u = 0; u < 3; ++u) plan.units[u].reshard_to = 2;
+  plan.prefetch_forward = 1;
+  EXPECT_EQ(peak_unsharded_bytes(plan), 128 + 64 + 16 + 32);
+}
+
 TEST(Plan, NothingIsGatheredWhereEachRankHoldsAll) {
   Plan plan = nested(true);
   EXPECT_TRUE(gathers(plan));

@@ -1,8 +1,11 @@
 // A host's MPI_Comm as the communicator of an engine. Header-only, C++17, any MPI of version 3.0 or later; only a host
 // that includes it needs MPI, the plugin itself links none.
 //
-//   fsdp2::MpiCommunicator ranks(MPI_COMM_WORLD);             // every rank; outlives the engine, ends before
-//   MPI_Finalize auto engine = plugin.shard(module, config, ranks.table());
+//   fsdp2::MpiCommunicator ranks(MPI_COMM_WORLD);
+//   auto engine = plugin.shard(module, config, ranks.table());
+//
+// Every rank makes one. It outlives the engine and ends before MPI_Finalize. What engines on meshes split from it ends
+// with it: a host that shards again and again makes a new one each time.
 //
 // MPI must have been initialised with MPI_THREAD_SERIALIZED or more where backward runs on another thread than shard(),
 // as it does on CUDA; with less, such a backward ends with an error that says so.
@@ -185,6 +188,7 @@ class MpiCommunicator {
       *part = self.parts_.back()->table_;
       return nullptr;
     } catch (const std::exception& error) {
+      MPI_Comm_free(&group);
       self.fault_ = error.what();
       return self.fault_.c_str();
     }

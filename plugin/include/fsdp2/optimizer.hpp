@@ -74,6 +74,9 @@ class OptimizerBinding {
   /// `parameters`: Engine::named_parameters(). Throws FSDP2_NOT_FOUND for a parameter that has no shard among them.
   void bind(const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
     std::unordered_map<std::string, at::Tensor> by_name(parameters.begin(), parameters.end());
+    if (knows_any(by_name)) {  // parameters of `ignored_modules` are the module's own still
+      for (const auto& parameter : module_.named_parameters()) by_name.emplace(parameter.name, parameter.value);
+    }
     std::vector<std::vector<at::Tensor>> filled;
     for (const std::vector<Entry>& entries : groups_) {
       std::vector<at::Tensor>& tensors = filled.emplace_back();
@@ -88,6 +91,18 @@ class OptimizerBinding {
     std::vector<std::string> names;  // all names of a parameter of the module
     at::Tensor other;                // or a tensor that is none
   };
+
+  /// Else `by_name` is of another module.
+  [[nodiscard]] bool knows_any(const std::unordered_map<std::string, at::Tensor>& by_name) const {
+    for (const std::vector<Entry>& entries : groups_) {
+      for (const Entry& entry : entries) {
+        for (const std::string& name : entry.names) {
+          if (by_name.count(name) != 0) return true;
+        }
+      }
+    }
+    return false;
+  }
 
   static at::Tensor tensor_of(const Entry& entry, const std::unordered_map<std::string, at::Tensor>& by_name) {
     if (entry.names.empty()) return entry.other;

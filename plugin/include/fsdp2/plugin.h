@@ -12,8 +12,8 @@
  * - Enums get new values: a code that a host does not know is a fault like the others. Fields called reserved are 0.
  * - A call returns null for success, else a status that the caller releases. No C++ exception leaves a call.
  * - Handles are opaque. Who receives one releases it with the call named beside it; releasing null does nothing. One
- *   that was released, or is of another kind, gets FSDP2_INVALID_ARGUMENT, or what null gets where no status is
- * returned.
+ *   that was released, or is of another kind, gets FSDP2_INVALID_ARGUMENT, or what null gets where no
+ *   status is returned.
  * - Strings are UTF-8. Those that come out live as long as the handle they came from, or as the library.
  * - LibTorch objects cross as borrowed pointers, valid during the call; the library takes references of its own.
  * - The library never prints, never exits, never aborts; it logs through the host's callback only.
@@ -319,7 +319,8 @@ typedef struct fsdp2_api {
    * must have written the same); else it is lost. [trainer] */
   fsdp2_status* (*engine_release_gathered)(fsdp2_engine* engine, int32_t write_back);
 
-  /* ---- gradients, between backward and the optimizer's step: all trainable parameters, each tied one once ---- */
+  /* ---- gradients, between backward and the optimizer's step: all trainable parameters, each tied one once, without
+   * those of `ignored_modules` ---- */
 
   /* The norm of all gradients together, the same number on every rank: sum of |g|^p to the 1/p, or the greatest |g|
    * where p is infinity. FSDP2_INVALID_ARGUMENT unless p > 0. Sums are taken in fp64. [trainer, collective] */
@@ -391,7 +392,8 @@ typedef struct fsdp2_api {
    * the first pass after it is not 0 again. [trainer] */
   fsdp2_status* (*engine_set_all_reduce)(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on);
   /* Sums over ranks are divided by `divisor`, at least 0; 0: by the number of ranks. Change it while no sums wait or
-   * are in flight (the two entries around this one): those were divided already, in part. [trainer] */
+   * are in flight (the two entries around this one): those were divided already, in part. [trainer, collective where
+   * a pass left sums in flight] */
   fsdp2_status* (*engine_set_gradient_divisor)(fsdp2_engine* engine, const char* path, int32_t recurse, double divisor);
   /* 0: passes leave their last sums of gradients in flight, to end behind the next pass or in the next call here that
    * reads gradients; until then gradients of shards are not complete. For all but the last of several backward passes

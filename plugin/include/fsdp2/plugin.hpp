@@ -243,7 +243,7 @@ class Engine {
   }
   /// Every element into [-limit, limit]. [trainer, collective while debug.check_steps counts]
   void clip_gradient_value(double limit) { check(api().engine_clip_gradient_value(engine_.get(), limit)); }
-  /// Gradients are undefined afterwards. [trainer]
+  /// Gradients are undefined afterwards. [trainer, collective where a pass left sums in flight]
   void zero_gradients() { check(api().engine_zero_gradients(engine_.get())); }
   /// Off: the backward passes to come keep full gradients on this rank, and the first one after it is on again reduces
   /// the sum: gradient accumulation without communication. Until then gradients of shards do not change, and
@@ -264,7 +264,7 @@ class Engine {
   /// set_is_last_backward. [trainer]
   void set_last_backward(bool on) { check(api().engine_set_last_backward(engine_.get(), on ? 1 : 0)); }
   /// Sums of gradients over ranks are divided by `divisor`; 0: by the number of ranks. As PyTorch's
-  /// set_gradient_divide_factor. [trainer]
+  /// set_gradient_divide_factor. [trainer, collective where a pass left sums in flight]
   void set_gradient_divisor(double divisor, const std::string& path = "", bool recurse = false) {
     check(api().engine_set_gradient_divisor(engine_.get(), path.c_str(), recurse ? 1 : 0, divisor));
   }
@@ -437,14 +437,16 @@ class Plugin {
     return configuration(nullptr, toml.c_str(), overrides);
   }
 
-  /// What shard() would do on that number of ranks, as a table for a person. Changes nothing, needs no ranks. [any]
-  [[nodiscard]] std::string plan_text(const torch::jit::Module& module, const Configuration& config,
-                                      int64_t world_size) const {
+  /// What shard() would do on that number of ranks, as a table for a person. `ranks_per_node`: for the hybrid
+  /// strategies without a mesh; 0 is not known. Changes nothing, needs no ranks. [any]
+  [[nodiscard]] std::string plan_text(const torch::jit::Module& module, const Configuration& config, int64_t world_size,
+                                      int64_t ranks_per_node = 0) const {
     fsdp2_plan_args args{};
     args.struct_size = sizeof(args);
     args.config = config.config_.get();
     args.module = &module;
     args.world_size = world_size;
+    args.ranks_per_node = ranks_per_node;
     char* text = nullptr;
     library_->check(api().plan_text(&args, &text));
     const std::unique_ptr<char, void (*)(char*)> owner(text, api().text_release);
