@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "plugin/abi/given_groups.hpp"
 #include "plugin/engine/c10d_communicator.hpp"
 #include "tests/comm/forked_ranks.hpp"
 #include "tests/comm/gloo_group.hpp"
@@ -226,6 +227,37 @@ TEST(Groups, OfAMeshCommunicateApart) {
     require(at::equal(all, at::arange(4).to(at::kFloat)), "world");
     require(at::equal(of_row, at::arange(2).to(at::kFloat) + 2.0 * static_cast<double>(row)), "row");
     require(at::equal(of_column, at::full({1000}, column + 1.0)), "column");
+  });
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+/// A host's own groups stand for what a mesh would split; blocks of a row are split from the row.
+TEST(Groups, OfTheHostStandForThoseOfTheMesh) {
+  const ScratchFolder scratch;
+  const auto outcomes = run_ranks(4, kLimit, [&](int rank) {
+    const std::shared_ptr<Communicator> world =
+        C10dCommunicator::from_backend(gloo_group(scratch.path("store"), rank, 4), Timeout(30000));
+    const int64_t row = rank / 2;
+    const int64_t column = rank % 2;
+    const auto shard = world->split({2 * row, 2 * row + 1});
+    const auto replicate = world->split({column, column + 2});
+    GivenGroups mesh(world, shard, replicate);
+    require(mesh.split({2 * row, 2 * row + 1}) == shard, "the row");
+    require(mesh.split({column, column + 2}) == replicate, "the column");
+    GivenGroups one_row(world, world, nullptr);
+    const int64_t first = rank / 2 * 2;
+    const auto block = one_row.split({first, first + 1});
+    require(block != world && block->size() == 2 && block->rank() == rank - first, "the block");
+    GivenGroups other(world, world->split({rank}), replicate);
+    std::string fault;
+    try {
+      other.split({2 * row, 2 * row + 1});
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+    require(fault.starts_with("shard_communicator: this is rank 0 of 1 there, and the mesh wants rank " +
+                              std::to_string(column) + " of 2"),
+            fault);
   });
   EXPECT_EQ(describe(outcomes), "");
 }
