@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +14,9 @@ namespace fsdp2 {
 
 /// What the caller knows beside the file.
 struct TranslationContext {
-  std::optional<int64_t> version;  // the version to convert to, where the host's own TOML names one
+  std::optional<int64_t> version;                  // the version to convert to, where the host's own TOML names one
+  std::vector<std::string> flags;                  // the other host's command line, which wins over its file
+  std::map<std::string, std::string> environment;  // variables that the other host reads
 };
 
 struct Translation {

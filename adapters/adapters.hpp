@@ -20,4 +20,10 @@ Translate find_translation(std::string_view dialect, std::span<const ExtensionAd
 /// The launch file (YAML or JSON) of Hugging Face Accelerate, versions 1 and 2 of FSDP.
 Translation translate_accelerate(std::string_view text, const std::string& file, const TranslationContext& context);
 
+/// torchtitan's TOML file, or its flags `--section.key value`.
+Translation translate_torchtitan(std::string_view text, const std::string& file, const TranslationContext& context);
+
+
+
+
 }  // namespace fsdp2

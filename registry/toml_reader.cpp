@@ -12,6 +12,7 @@
 
 #include "registry/config.hpp"
 #include "registry/keys.hpp"
+#include "registry/toml_nesting.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -176,6 +177,7 @@ std::optional<Value> read_value(std::string_view toml) {
 GivenKeys read_given(std::string_view toml, const std::string& name) {
   Source origin;
   origin.file = name;
+  check_toml_nesting(toml, name);
   toml::table document;
   try {
     document = toml::parse(toml, name);

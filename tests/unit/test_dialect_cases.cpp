@@ -1,5 +1,6 @@
-// The case files: NAME.yaml beside NAME.expected.toml, which lists canonical keys that must come out equal, keys that
-// must be absent, keys of the one warning, and keys that notes must name.
+// The case files: NAME.yaml (.toml, .json) beside NAME.expected.toml, which lists canonical keys that must come out
+// equal, keys that must be absent, keys of the one warning, and keys that notes must name; or the keys one of which the
+// error must name.
 #include <toml++/toml.h>
 
 #include <string>
@@ -31,12 +32,21 @@ std::vector<std::string> list_of(const toml::table& table, const char* key) {
 class DialectCase : public testing::TestWithParam<const char*> {};
 
 TEST_P(DialectCase, ComesOutAsStated) {
-  const std::string base = std::string(FSDP2_SOURCE_DIR) + "/tests/cases/dialects/accelerate/" + GetParam();
-  const std::string expected_text = test::read_file(base + ".expected.toml");
+  const std::string path = GetParam();  // "torchtitan/hsdp_never.toml"
+  const std::string dialect = path.substr(0, path.find('/'));
+  const std::string folder = std::string(FSDP2_SOURCE_DIR) + "/tests/cases/dialects/";
+  const std::string expected_text = test::read_file(folder + path.substr(0, path.rfind('.')) + ".expected.toml");
   const toml::table expected = toml::parse(expected_text);
+  const std::string text = test::read_file(folder + path);
+  if (expected["expect"]["outcome"].value<std::string>() == "error") {
+    const std::string error = test::text_of([&] { find_translation(dialect)(text, "host", {}); });
+    bool named = false;
+    for (const std::string& key : list_of(expected, "error_keys")) named = named || is_named({error}, key);
+    EXPECT_TRUE(named) << error;
+    return;
+  }
   ASSERT_EQ(expected["expect"]["outcome"].value<std::string>(), "ok");
-  const std::string yaml = test::read_file(base + ".yaml");
-  const Translation translation = find_translation("accelerate")(yaml, "host.yaml", {});
+  const Translation translation = find_translation(dialect)(text, "host", {});
 
   const GivenKeys wanted = read_given(expected_text, "expected.toml");
   ASSERT_FALSE(wanted.empty());
@@ -55,7 +65,9 @@ TEST_P(DialectCase, ComesOutAsStated) {
   EXPECT_EQ(read_options(to_toml(config.options), "printed"), config.options);
 }
 
-INSTANTIATE_TEST_SUITE_P(Accelerate, DialectCase, testing::Values("v1_hybrid_size", "v2_mesh_leftovers"));
+INSTANTIATE_TEST_SUITE_P(Accelerate, DialectCase,
+                         testing::Values("accelerate/v1_hybrid_size.yaml", "accelerate/v2_mesh_leftovers.yaml"));
+INSTANTIATE_TEST_SUITE_P(Torchtitan, DialectCase, testing::Values("torchtitan/hsdp_never.toml"));
 
 }  // namespace
 }  // namespace fsdp2

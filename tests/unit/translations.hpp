@@ -1,0 +1,47 @@
+// Shared by the tests of adapters: what a translation holds, in the words of a test.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "adapters/adapter.hpp"
+
+namespace fsdp2::test {
+
+inline bool notes_name(const Translation& translation, const std::string& text) {
+  for (const std::string& note : translation.notes) {
+    if (note.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// The value of a key, as TOML would have it: "true", "2", "full_shard", "a, b"; "-" where the key is not given.
+inline std::string value_of(const Translation& translation, const std::string& key) {
+  const auto found = translation.given.find(key);
+  if (found == translation.given.end()) return "-";
+  const Value& value = found->second.value;
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+    std::string text;
+    for (const std::string& element : *list) text += (text.empty() ? "" : ", ") + element;
+    return text;
+  }
+  std::string text = std::to_string(std::get<double>(value));
+  while (text.ends_with('0')) text.pop_back();
+  return text.ends_with('.') ? text + "0" : text;
+}
+
+/// Strategy and reshard rule, which come together: "full_shard true".
+inline std::string strategy_of(const Translation& translation) {
+  return value_of(translation, "strategy") + " " + value_of(translation, "reshard_after_forward");
+}
+
+/// The mesh, "2 x -1".
+inline std::string mesh_in(const Translation& translation) {
+  return value_of(translation, "mesh.replicate") + " x " + value_of(translation, "mesh.shard");
+}
+
+}  // namespace fsdp2::test
