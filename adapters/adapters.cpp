@@ -14,6 +14,7 @@ constexpr std::array kAdapters{
     Adapter{"accelerate", "Hugging Face Accelerate: the file given to `accelerate launch --config_file`",
             translate_accelerate},
     Adapter{"torchtitan", "torchtitan: its TOML file, or flags `--section.key value`", translate_torchtitan},
+    Adapter{"lightning", "LightningCLI: YAML with FSDPStrategy or ModelParallelStrategy", translate_lightning},
 };
 
 }  // namespace

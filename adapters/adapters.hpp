@@ -23,6 +23,8 @@ Translation translate_accelerate(std::string_view text, const std::string& file,
 /// torchtitan's TOML file, or its flags `--section.key value`.
 Translation translate_torchtitan(std::string_view text, const std::string& file, const TranslationContext& context);
 
+/// LightningCLI's YAML with FSDPStrategy or ModelParallelStrategy.
+Translation translate_lightning(std::string_view text, const std::string& file, const TranslationContext& context);
 
 
 

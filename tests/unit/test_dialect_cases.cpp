@@ -68,6 +68,7 @@ TEST_P(DialectCase, ComesOutAsStated) {
 INSTANTIATE_TEST_SUITE_P(Accelerate, DialectCase,
                          testing::Values("accelerate/v1_hybrid_size.yaml", "accelerate/v2_mesh_leftovers.yaml"));
 INSTANTIATE_TEST_SUITE_P(Torchtitan, DialectCase, testing::Values("torchtitan/hsdp_never.toml"));
+INSTANTIATE_TEST_SUITE_P(Lightning, DialectCase, testing::Values("lightning/norm_clip.yaml"));
 
 }  // namespace
 }  // namespace fsdp2
