@@ -15,6 +15,7 @@ constexpr std::array kAdapters{
             translate_accelerate},
     Adapter{"torchtitan", "torchtitan: its TOML file, or flags `--section.key value`", translate_torchtitan},
     Adapter{"lightning", "LightningCLI: YAML with FSDPStrategy or ModelParallelStrategy", translate_lightning},
+    Adapter{"composer", "Composer and LLM Foundry: YAML with `fsdp_config`", translate_composer},
 };
 
 }  // namespace

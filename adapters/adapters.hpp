@@ -26,6 +26,8 @@ Translation translate_torchtitan(std::string_view text, const std::string& file,
 /// LightningCLI's YAML with FSDPStrategy or ModelParallelStrategy.
 Translation translate_lightning(std::string_view text, const std::string& file, const TranslationContext& context);
 
+/// The YAML of Composer's LLM Foundry.
+Translation translate_composer(std::string_view text, const std::string& file, const TranslationContext& context);
 
 
 }  // namespace fsdp2
