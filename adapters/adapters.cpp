@@ -16,6 +16,7 @@ constexpr std::array kAdapters{
     Adapter{"torchtitan", "torchtitan: its TOML file, or flags `--section.key value`", translate_torchtitan},
     Adapter{"lightning", "LightningCLI: YAML with FSDPStrategy or ModelParallelStrategy", translate_lightning},
     Adapter{"composer", "Composer and LLM Foundry: YAML with `fsdp_config`", translate_composer},
+    Adapter{"torchfort", "TorchFort: its YAML, with a block `fsdp` of this plugin's keys", translate_torchfort},
 };
 
 }  // namespace

@@ -29,5 +29,7 @@ Translation translate_lightning(std::string_view text, const std::string& file, 
 /// The YAML of Composer's LLM Foundry.
 Translation translate_composer(std::string_view text, const std::string& file, const TranslationContext& context);
 
+/// TorchFort's YAML, with a block `fsdp` of our own keys.
+Translation translate_torchfort(std::string_view text, const std::string& file, const TranslationContext& context);
 
 }  // namespace fsdp2
