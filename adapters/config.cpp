@@ -1,11 +1,16 @@
 #include "adapters/config.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "adapters/adapters.hpp"
+#include "adapters/detect.hpp"
+#include "adapters/host_file.hpp"
 #include "registry/keys.hpp"
 #include "registry/toml_reader.hpp"
 
@@ -24,38 +29,69 @@ std::string read_text(const std::string& path, const Source& source) {
     throw error_at(source, "config", "`" + path + "` is a folder, not a file", {}, ErrorCode::kNotFound);
   }
   std::ifstream stream(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream) throw error_at(source, "config", "cannot read `" + path + "`", {}, ErrorCode::kNotFound);
+  std::string text(kLargestHostFile + 1, '\0');  // a device may have no end
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad() || !stream.eof()) {
+    if (stream) check_size(text, path);
+    throw error_at(source, "config", "cannot read `" + path + "`", {}, ErrorCode::kNotFound);
+  }
+  text.resize(static_cast<size_t>(stream.gcount()));
   return text;
 }
 
-const std::string& text_of(const GivenKeys& given, std::string_view key, std::string_view other) {
-  const auto found = given.find(key);
-  if (found == given.end()) {
-    const auto present = given.find(other);
-    throw error_at(present->second.source, std::string(other),
-                   "`" + std::string(other) + "` needs `" + std::string(key) + "` beside it");
+/// The dialect that the file's keys tell.
+std::string told_dialect(std::string_view text, const std::string& path, const Source& source,
+                         std::vector<std::string>& notes) {
+  const DialectGuess guess = detect_dialect(text, path);
+  if (guess.dialect.empty()) {
+    throw error_at(
+        source, "config",
+        "`config` needs `dialect` beside it: it is not clear whose file `" + path + "` is: " + guess.explain());
   }
-  return std::get<std::string>(found->second.value);
+  notes.push_back(path + ": taken as the dialect " + guess.candidates.front().explain());
+  return std::string(guess.dialect);
+}
+
+/// What other hosts read from the environment.
+std::map<std::string, std::string> host_environment() {
+  std::map<std::string, std::string> variables;
+  if (const char* version = std::getenv("FSDP_VERSION")) variables["FSDP_VERSION"] = version;
+  return variables;
 }
 
 Config combine(GivenKeys given, const std::string& name, const Extensions& extensions) {
   if (!given.contains("dialect") && !given.contains("config")) return resolve(given);
-  const std::string& dialect = text_of(given, "dialect", "config");
-  const std::string path = beside(name, text_of(given, "config", "dialect"));
-  const Source& source = given.at("dialect").source;
+  const auto named = given.find("dialect");
+  const auto written = given.find("config");
+  if (written == given.end()) {
+    throw error_at(named->second.source, "dialect", "`dialect` needs `config` beside it");
+  }
+  const std::string path = beside(name, std::get<std::string>(written->second.value));
+  const Source& config_source = written->second.source;
+  std::vector<std::string> notes;
+  std::string text;
+  Translate translate;
+  if (named != given.end()) {
+    translate =
+        find_translation(std::get<std::string>(named->second.value), extensions.adapters(), named->second.source);
+    text = read_text(path, config_source);
+  } else {
+    text = read_text(path, config_source);
+    translate = find_translation(told_dialect(text, path, config_source, notes), extensions.adapters(), config_source);
+  }
   TranslationContext context;
+  context.environment = host_environment();
   if (const auto version = given.find("version"); version != given.end()) {
     context.version = std::get<int64_t>(version->second.value);
   }
-  const Translate translate = find_translation(dialect, extensions.adapters(), source);
-  Translation translation = translate(read_text(path, given.at("config").source), path, context);
+  Translation translation = translate(text, path, context);
+  notes.insert(notes.end(), translation.notes.begin(), translation.notes.end());
   // The other host's file is part of the options from here on.
   given.erase("dialect");
   given.erase("config");
   Config config = resolve(given, translation.given);
   config.warning = std::move(translation.warning);
-  config.notes.insert(config.notes.begin(), translation.notes.begin(), translation.notes.end());
+  config.notes.insert(config.notes.begin(), notes.begin(), notes.end());
   return config;
 }
 

@@ -29,9 +29,12 @@ std::string nearest(std::string_view written, const Names& valid) {
   for (const auto& candidate : valid) {
     const std::string_view name = candidate;
     const std::string other = folded(name);
+    const size_t limit = limit_for(wanted, other);
+    const size_t gap = std::max(wanted.size(), other.size()) - std::min(wanted.size(), other.size());
+    if (gap > limit) continue;  // each letter more is an edit; and keys of a megabyte are not measured
     const size_t distance = edit_distance(wanted, other);
     // A name that shares no letter is no better than none ("a" for "b").
-    if (distance > limit_for(wanted, other) || distance >= std::max(wanted.size(), other.size())) continue;
+    if (distance > limit || distance >= std::max(wanted.size(), other.size())) continue;
     if (distance < best) {
       best = distance;
       found = name;

@@ -423,8 +423,12 @@ TEST_F(AccelerateFile, DialectAndFileMustExist) {
     load_config(toml, std::vector<std::string>{"dialect=accelerate", "config=nowhere.yaml"});
   });
   EXPECT_EQ(overridden, "override `config=nowhere.yaml`: cannot read `" + folder_ + "nowhere.yaml`");
-  EXPECT_EQ(text_of([] { load_config_text("[fsdp]\nconfig = 'a.yaml'\n", "t.toml"); }),
-            "t.toml:2:10: `config` needs `dialect` beside it");
+  EXPECT_EQ(text_of([] { load_config_text("[fsdp]\nconfig = 'nowhere.yaml'\n", "t.toml"); }),
+            "t.toml:2:10: cannot read `nowhere.yaml`");
+  EXPECT_EQ(text_of([] { load_config_text("[fsdp]\ndialect = 'accelerate'\n", "t.toml"); }),
+            "t.toml:2:11: `dialect` needs `config` beside it");
+  EXPECT_EQ(text_of([] { load_config_text("[fsdp]\ndialect = 'accelerate'\nconfig = '/dev/zero'\n", "t.toml"); }),
+            "/dev/zero: this is larger than 1048576 bytes: no configuration file is");
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+// Whose configuration a file is, from its text and its name.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp2 {
+
+struct DialectCandidate {
+  std::string_view dialect;
+  int weight = 0;
+  std::vector<std::string> evidence;  // "the key `zero_optimization`"
+
+  /// "deepspeed (the key `zero_optimization`)"
+  std::string explain() const;
+};
+
+struct DialectGuess {
+  std::string_view dialect;                  // empty: not sure
+  std::vector<DialectCandidate> candidates;  // the likeliest first
+  std::string reason;                        // why it is not sure, where the candidates alone do not say it
+
+  /// All candidates, or the reason.
+  std::string explain() const;
+};
+
+/// Looks at keys only; the values are for the adapter. Text that is neither TOML, YAML nor JSON is searched for words
+/// that stand before a colon or an equals sign. Never throws over what the text holds.
+DialectGuess detect_dialect(std::string_view text, const std::string& file);
+
+}  // namespace fsdp2
