@@ -1,9 +1,15 @@
-"""The random models: blocks of one signature, one after the other. All of it is scripted."""
+"""The random models: blocks of one signature, one after the other. All of it is scripted.
+
+Results are smooth in all weights, without kinks and with branches on integers alone: where both sides round
+differently, they differ by little.
+"""
 from dataclasses import dataclass
 from typing import List
 
 import torch
 from torch import Tensor, nn
+
+import layers
 
 VOCABULARY = 11
 OUTPUTS = 2
@@ -12,7 +18,7 @@ OUTPUTS = 2
 class Linear(nn.Module):
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Linear(case["width"], case["width"])
+        self.layer = layers.Linear(case["width"], case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         return torch.tanh(self.layer(x))
@@ -21,17 +27,17 @@ class Linear(nn.Module):
 class Wide(nn.Module):
     def __init__(self, case):
         super().__init__()
-        self.up = nn.Linear(case["width"], case["hidden"], bias=False)
-        self.down = nn.Linear(case["hidden"], case["width"])
+        self.up = layers.Linear(case["width"], case["hidden"], bias=False)
+        self.down = layers.Linear(case["hidden"], case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
-        return x + self.down(torch.relu(self.up(x)))
+        return x + self.down(torch.tanh(self.up(x)))
 
 
 class Norm(nn.Module):
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.LayerNorm(case["width"])
+        self.layer = layers.LayerNorm(case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         return self.layer(x + 0.1 * x * x)
@@ -49,7 +55,7 @@ class Embedding(nn.Module):
 class Convolution(nn.Module):
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Conv1d(1, case["hidden"], 3, padding=1)
+        self.layer = layers.Conv1d(1, case["hidden"], 3, padding=1)
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         return torch.sin(self.layer(x.unsqueeze(1)).mean(1))
@@ -72,7 +78,7 @@ class Shared(nn.Module):
 
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Linear(case["width"], case["width"])
+        self.layer = layers.Linear(case["width"], case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         return self.layer(torch.sin(self.layer(x)))
@@ -81,8 +87,8 @@ class Shared(nn.Module):
 class Tied(nn.Module):
     def __init__(self, case):
         super().__init__()
-        self.a = nn.Linear(case["width"], case["width"])
-        self.b = nn.Linear(case["width"], case["width"])
+        self.a = layers.Linear(case["width"], case["width"])
+        self.b = layers.Linear(case["width"], case["width"])
         self.b.weight = self.a.weight
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
@@ -92,8 +98,8 @@ class Tied(nn.Module):
 class Unused(nn.Module):
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Linear(case["width"], case["width"])
-        self.spare = nn.Linear(case["width"], 2)
+        self.layer = layers.Linear(case["width"], case["width"])
+        self.spare = layers.Linear(case["width"], 2)
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         return self.layer(x)
@@ -116,11 +122,11 @@ class BranchOnData(nn.Module):
 
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Linear(case["width"], case["width"])
+        self.layer = layers.Linear(case["width"], case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         y = self.layer(x)
-        if bool(y.sum() > 0):
+        if bool(ids.sum() % 2 == 0):
             return torch.tanh(y)
         return 0.5 * y
 
@@ -130,8 +136,8 @@ class BranchOverLayers(nn.Module):
 
     def __init__(self, case):
         super().__init__()
-        self.a = nn.Linear(case["width"], case["width"])
-        self.b = nn.Linear(case["width"], case["width"])
+        self.a = layers.Linear(case["width"], case["width"])
+        self.b = layers.Linear(case["width"], case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         if bool(flag > 0):
@@ -144,20 +150,20 @@ class InPlace(nn.Module):
 
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Linear(case["width"], case["width"])
+        self.layer = layers.Linear(case["width"], case["width"])
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         y = self.layer(x)
         y.mul_(2.0)
         y[:, 0].add_(x[:, 1])
-        y.relu_()
+        y.tanh_()
         return y
 
 
 class HalvesInput(nn.Module):
     def __init__(self, width: int):
         super().__init__()
-        self.layer = nn.Linear(width, width)
+        self.layer = layers.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         x.mul_(0.5)
@@ -181,12 +187,26 @@ class Counting(nn.Module):
 
     def __init__(self, case):
         super().__init__()
-        self.layer = nn.Linear(case["width"], case["width"])
+        self.layer = layers.Linear(case["width"], case["width"])
         self.register_buffer("calls", torch.zeros(1))
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         self.calls.add_(1.0)
         return self.layer(x) * torch.cos(self.calls)
+
+
+class BranchOnDtype(nn.Module):
+    """Its result tells the dtype of its input."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.layer = layers.Linear(case["width"], case["width"])
+
+    def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
+        y = torch.tanh(self.layer(x))
+        if x.dtype == torch.float32:
+            return 0.5 * y
+        return y
 
 
 class Lists(nn.Module):
@@ -204,7 +224,7 @@ class Lists(nn.Module):
 class OfList(nn.Module):
     def __init__(self, width: int):
         super().__init__()
-        self.layer = nn.Linear(width, width)
+        self.layer = layers.Linear(width, width)
 
     def forward(self, parts: List[Tensor]) -> List[Tensor]:
         return [self.layer(part) for part in parts]
@@ -218,6 +238,7 @@ class Kind:
     trains: bool = True  # has parameters of its own or in its layers
     nests: bool = False  # holds blocks
     tied: bool = False  # its layers share a weight
+    leaves_out: bool = False  # some of its layers may not run
     changes_input: bool = False  # its layer does
 
 
@@ -230,10 +251,11 @@ KINDS = {
     "residual": Kind(Residual, (), weight=4, nests=True),
     "shared": Kind(Shared, ("layer",)),
     "tied": Kind(Tied, ("a", "b"), weight=3, tied=True),
-    "unused": Kind(Unused, ("layer", "spare")),
+    "unused": Kind(Unused, ("layer", "spare"), leaves_out=True),
     "tiny": Kind(Tiny, ()),
     "branch on data": Kind(BranchOnData, ("layer",)),
-    "branch over layers": Kind(BranchOverLayers, ("a", "b")),
+    "branch over layers": Kind(BranchOverLayers, ("a", "b"), leaves_out=True),
+    "branch on dtype": Kind(BranchOnDtype, ("layer",)),
     "in place": Kind(InPlace, ("layer",)),
     "in place, input": Kind(InPlaceInput, ("layer",), changes_input=True),
     "counting": Kind(Counting, ("layer",)),
@@ -251,15 +273,17 @@ class Model(nn.Module):
                 return kind.build(case, [build(inner) for inner in spec["inner"]])
             return kind.build(case)
 
-        blocks = [build(spec) for spec in case["blocks"]]
-        if case["block_again"] is not None:
-            blocks.append(blocks[case["block_again"]])
-        self.blocks = nn.ModuleList(blocks)
-        self.head = nn.Linear(case["width"], OUTPUTS)
+        self.blocks = nn.ModuleList([build(spec) for spec in case["blocks"]])
+        # By its number: in a second place of the list it would be scripted as a second module with tied parameters.
+        self.again = -1 if case["block_again"] is None else case["block_again"]
+        self.head = layers.Linear(case["width"], OUTPUTS)
 
     def forward(self, x: Tensor, ids: Tensor, flag: Tensor) -> Tensor:
         for block in self.blocks:
             x = block(x, ids, flag)
+        for i, block in enumerate(self.blocks):
+            if i == self.again:
+                x = block(x, ids, flag)
         return self.head(torch.tanh(x))  # bounded, so that no draw diverges
 
 

@@ -1,6 +1,7 @@
 // The library's side of the fuzz: trains cases as one rank of those that the environment names, and writes what came
 // out.
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/optim/adamw.h>
@@ -53,22 +54,43 @@ Tensors whole_gradients(const fsdp2::Engine& engine, const torch::jit::Module& m
   return gradients;
 }
 
+/// What is set before each pass; as in pytorch_side.py.
+void before_pass(fsdp2::Engine& engine, const std::string& accumulation, bool is_last) {
+  if (accumulation == "no sync") engine.set_gradient_sync(is_last);
+  if (accumulation == "no all-reduce") engine.set_all_reduce(is_last);
+  if (accumulation == "sums end later") engine.set_last_backward(is_last);
+}
+
 void run(const fsdp2::Plugin& plugin, const std::string& folder, int64_t rank) {
   const Case data(folder + "/case.pt");
   auto module = torch::jit::load(folder + "/model.pt");
   auto engine = plugin.shard(module, plugin.config_from_file(folder + "/options.toml"));
   const auto optimizer = make_optimizer(data["optimizer"].toStringRef(), engine.parameters());
-  std::vector<double> losses;
-  Tensors gradients;
   const int64_t steps = data["steps"].toInt();
+  const int64_t passes = data["micro_batches"].toInt();
+  const double clip = data["clip"].toDouble();  // the norm's p, or 0
+  std::vector<double> losses;
+  std::vector<double> norms;
+  Tensors first_gradients;
+  Tensors gradients;
+  const auto forward = [&](int64_t step, int64_t micro) {
+    const auto own = [&](const char* name) { return data[name].toTensor()[step][micro][rank]; };
+    const at::Tensor output = module.forward({own("x"), own("ids"), data["flag"].toTensor()[step][micro]}).toTensor();
+    const at::Tensor loss = (output - own("target")).square().mean();
+    losses.push_back(loss.item<double>());
+    return loss;
+  };
   for (int64_t step = 0; step < steps; ++step) {
     optimizer->zero_grad();
-    for (int64_t micro = 0; micro < data["micro_batches"].toInt(); ++micro) {
-      const auto own = [&](const char* name) { return data[name].toTensor()[step][micro][rank]; };
-      const at::Tensor output = module.forward({own("x"), own("ids"), data["flag"].toTensor()[step][micro]}).toTensor();
-      const at::Tensor loss = (output - own("target")).square().mean();
-      losses.push_back(loss.item<double>());
-      loss.backward();
+    for (int64_t micro = 0; micro < passes; ++micro) {
+      before_pass(engine, data["accumulation"].toStringRef(), micro == passes - 1);
+      forward(step, micro).backward();
+    }
+    if (step == 0) first_gradients = whole_gradients(engine, module);
+    if (clip > 0) norms.push_back(engine.clip_gradient_norm(data["max_norm"].toDouble(), clip));
+    if (data["evaluates"].toBool()) {
+      const at::NoGradGuard no_grad;
+      forward(step, 0);
     }
     if (step == steps - 1) gradients = whole_gradients(engine, module);
     optimizer->step();
@@ -78,6 +100,8 @@ void run(const fsdp2::Plugin& plugin, const std::string& folder, int64_t rank) {
   for (const auto& parameter : module.named_parameters()) parameters.insert(parameter.name, parameter.value.detach());
   c10::impl::GenericDict all(c10::StringType::get(), c10::AnyType::get());
   all.insert("losses", at::tensor(losses, at::kFloat));
+  all.insert("norms", at::tensor(norms, at::kFloat));
+  all.insert("first gradients", first_gradients);
   all.insert("gradients", gradients);
   all.insert("parameters", parameters);
   const std::vector<char> bytes = torch::jit::pickle_save(all);
