@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "plugin/engine/communicate.hpp"
+#include "plugin/engine/planted_fault.hpp"
 #include "plugin/engine/stream_capture.hpp"
 #include "registry/error.hpp"
 
@@ -225,7 +226,8 @@ void Unit::start_gather_if_needed(bool for_forward) {
   const bool copies =
       std::any_of(buffers_.begin(), buffers_.end(), [](const FlatBuffer& b) { return !b.shard_is_whole(); });
   const bool is_held = is_whole() || share_.has_value();
-  const bool stale = copies && is_held && (was_written() || (for_forward && may_have_been_stepped()));
+  const bool stale = copies && is_held && (was_written() || (for_forward && may_have_been_stepped())) &&
+                     !planted_fault("stale kept unit");
   if (stale) {
     ++runtime_->statistics.stale_gathers;
     drop_share();
@@ -289,6 +291,7 @@ void Unit::show_shards_to_host() {
 void Unit::fill_slots_with_full_tensors() {
   for (UnitParameter& p : parameters_) {
     for (const Slot& slot : p.slots) slot.put(p.unsharded);
+    if (planted_fault("tied gradient dropped") && p.slots.size() > 1) p.slots.back().put(p.unsharded.detach());
     if (p.host.defined()) p.host.show_whole(p.unsharded);
   }
 }

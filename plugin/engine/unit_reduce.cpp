@@ -5,6 +5,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/InferenceMode.h>
 
+#include "plugin/engine/planted_fault.hpp"
 #include "plugin/engine/unit.hpp"
 #include "registry/error.hpp"
 
@@ -75,6 +76,7 @@ void Unit::reduce_gradients() {
     for (UnitParameter& p : parameters_) {
       if (p.unsharded.grad().defined()) p.pending = taken_gradient(p).to(reduced_dtypes_[p.buffer]);
     }
+    if (planted_fault("no-sync gradient lost") && !parameters_.empty()) parameters_.front().pending = at::Tensor();
     return;
   }
   check_order_of_reduction();
@@ -134,7 +136,8 @@ at::Tensor Unit::pack_gradients(size_t b) {
 
 std::unique_ptr<Request> Unit::start_shard_group_sum(const at::Tensor& sum, const at::Tensor& packed) {
   Runtime& r = *runtime_;
-  const double divisor = gradient_divisor_.value_or(static_cast<double>(r.mesh.shard));
+  double divisor = gradient_divisor_.value_or(static_cast<double>(r.mesh.shard));
+  if (planted_fault("no division")) divisor = 1;
   std::unique_ptr<Request> request;
   communicate(*r.shard_group, [&] { request = r.shard_group->reduce_scatter(as_real(sum), as_real(packed), divisor); });
   ++r.statistics.reduce_scatters;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "plugin/engine/dtype.hpp"
+#include "plugin/engine/planted_fault.hpp"
 #include "plugin/engine/unit.hpp"
 
 namespace fsdp2 {
@@ -39,6 +40,7 @@ Unit::Unit(std::shared_ptr<Runtime> runtime, const PlannedUnit& plan, std::vecto
     for (size_t b = 0; b < plan.buffers.size(); ++b) {
       buffers_.emplace_back(device, plan, b, runtime_->mesh.shard, runtime_->gathers);
       reduced_dtypes_.push_back(to_torch(plan.buffers[b].reduced));
+      if (planted_fault("wrong dtype of sums")) reduced_dtypes_.back() = buffers_.back().whole().scalar_type();
       meter.add(static_cast<int64_t>(buffers_.back().shard().nbytes()));
     }
   }
