@@ -199,7 +199,9 @@ c10::intrusive_ptr<UnitCall> ShardedTensors::enter(const std::string& path) {
   }
   if (!found->second) return {};
   const auto& unit = units()[*found->second];
-  if (unit->is_open() || unit->in_local_use()) return {};
+  if (unit->in_local_use()) return {};
+  unit->require_caller();
+  if (unit->is_open()) return {};
   return c10::make_intrusive<UnitCall>(unit);
 }
 

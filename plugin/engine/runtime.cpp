@@ -44,14 +44,24 @@ std::vector<UnitOrder::UnitPtr> named_or(const std::vector<std::weak_ptr<Unit>>&
   return units;
 }
 
+Error other_thread_error(int64_t rank) {
+  return Error(ErrorCode::kFailedPrecondition,
+               "another thread is inside a forward of this sharded module; an engine serves one thread at a time",
+               {.rank = rank});
+}
+
 }  // namespace
+
+void Runtime::require_caller() const {
+  const std::thread::id caller = caller_.load();
+  if (caller != std::thread::id() && caller != std::this_thread::get_id())
+    throw other_thread_error(communicator->rank());
+}
 
 void Runtime::enter_call() {
   std::thread::id caller;
   if (!caller_.compare_exchange_strong(caller, std::this_thread::get_id()) && caller != std::this_thread::get_id()) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "another thread is inside a forward of this sharded module; an engine serves one thread at a time",
-                {.rank = communicator->rank()});
+    throw other_thread_error(communicator->rank());
   }
   if (call_depth_++ == 0) ++calls;
 }

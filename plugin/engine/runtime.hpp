@@ -32,6 +32,8 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   /// Around each call of a unit, nested ones too. One thread at a time: throws where another one is inside a call.
   void enter_call();
   void leave_call();
+  /// Throws while another thread is inside a call.
+  void require_caller() const;
   /// Starts the gathers of the units that are expected after a call, or a backward, of `unit`. Collective.
   void gather_ahead_in_forward(const std::shared_ptr<Unit>& unit);
   void gather_ahead_in_backward(const std::shared_ptr<Unit>& unit, size_t place);

@@ -103,6 +103,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   /// Parameters whose original some other owner still holds.
   [[nodiscard]] const std::vector<std::string>& held_elsewhere() const { return held_elsewhere_; }
   [[nodiscard]] bool is_open() const { return open_; }
+  /// Throws Error (kFailedPrecondition) while another thread is inside a call of the engine.
+  void require_caller() const { runtime_->require_caller(); }
   /// Slots hold full tensors: calls run as those of a plain module.
   [[nodiscard]] bool in_local_use() const { return runtime_->in_local_use; }
   /// Attributes that methods of the unit write: tensors may leave through them, as through its outputs.

@@ -107,6 +107,7 @@ void Unit::keep_own_gradients(size_t b) {
     at::Tensor gradient = taken_gradient(p).to(p.shard.scalar_type());
     if (gradient_divisor_) gradient = gradient.div(*gradient_divisor_);
     accumulate(p.shard, gradient);
+    gathered_with_gradients_ = true;  // an optimizer may step and drop them before the unit is looked at again
   }
 }
 
@@ -162,6 +163,7 @@ void Unit::hand_over(size_t b, const at::Tensor& sum) {
   for (UnitParameter& p : parameters_) {
     if (p.buffer != b || !std::exchange(p.in_sum, false)) continue;
     accumulate(p.shard, FlatBuffer::alias(stored, p.shard_offset, p.shard_shape));
+    gathered_with_gradients_ = true;  // an optimizer may step and drop them before the unit is looked at again
   }
 }
 

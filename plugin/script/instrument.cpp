@@ -1,6 +1,7 @@
 #include "plugin/script/instrument.hpp"
 
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/inline_fork_wait.h>
 
 #include "plugin/script/operators.hpp"
 
@@ -11,7 +12,10 @@ namespace jit = torch::jit;
 jit::GraphFunction* copy_method(jit::Function& method) {
   jit::GraphFunction& original = jit::toGraphFunction(method);
   original.ensure_defined();
-  auto copy = std::make_unique<jit::GraphFunction>(method.qualname(), original.graph()->copy(), nullptr);
+  std::shared_ptr<jit::Graph> graph = original.graph()->copy();
+  // A fork would run in the optimising executor, and what comes after its wait in another thread.
+  jit::InlineForkWait(graph);
+  auto copy = std::make_unique<jit::GraphFunction>(method.qualname(), std::move(graph), nullptr);
   copy->setSchema(method.getSchema());
   // Run as it is written. The optimising executor differentiates by formulas of its own: wrong ones around no_grad(),
   // more memory than autograd's, and minutes of passes over a deep traced model. On CPUs its steps are no shorter.

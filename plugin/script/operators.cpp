@@ -20,6 +20,7 @@ void pre(Stack& stack) {
   c10::IValue call;
   std::shared_ptr<Unit> unit = find_unit(&self.toObjectRef());
   // A method that another method of the same object calls is part of that call.
+  if (unit != nullptr && !unit->in_local_use()) unit->require_caller();
   if (unit != nullptr && !unit->is_open() && !unit->in_local_use()) {
     auto opened = c10::make_intrusive<UnitCall>(std::move(unit));
     inputs = opened->begin(std::move(inputs), written);

@@ -173,6 +173,43 @@ class Chosen(nn.Module):
         return x
 
 
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.no_grad():
+            y = torch.tanh(self.up(x))
+        return self.up(x) * y
+
+
+class ForksItsPart(nn.Module):
+    """And goes on after the wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = Half()
+        self.down = nn.Linear(8, 8)
+
+    def forward(self, x):
+        part = torch.jit.fork(self.first, x)
+        other = self.down(x)
+        return self.down(torch.jit.wait(part)) + other
+
+
+class ForksInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([ForksItsPart() for _ in range(2)])
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
 class WideBlock(nn.Module):
     def __init__(self):
         super().__init__()
@@ -759,7 +796,7 @@ def mixed():
 
 def export(save):
     plain = [
-        Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Wide, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
+        Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Wide, ForksInside, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
         ReluReadAgain, ReluOfView, ReluOfViewNotRead, WritesBuffer, OutputChanged, ViewsChanged, ReadsOutputTwice, Square,
         SquareInside, AttentionModel, ParentReads, Buffers, ThreeLayers, CallsFeatures, MayRaise, UnitMayRaise, ClipsItself,
         ScalarParameter, EmptyParameter, ReturnsNothing, NoGradInside,

@@ -106,6 +106,11 @@ RANK_CASE_ON(ParameterKinds, complex64, 2, 4) {
   expect_odd_trains(context, "Complex", {"ComplexLayer"});
 }
 
+/// A fork of a unit's own code runs in turn.
+RANK_CASE(ParameterKinds, forks_inside_a_unit) {
+  expect_odd_trains(context, "ForksInside", {"ForksItsPart"});
+}
+
 RANK_CASE(ParameterKinds, no_grad_inside_a_forward) {
   expect_odd_trains(context, "NoGradInside", {"Layer"}, odd_recipe(4));
 }

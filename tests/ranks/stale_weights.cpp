@@ -97,6 +97,38 @@ void copy_unseen(const at::Tensor& shard, const at::Tensor& value) {
   shard.variable_data().copy_(value);
 }
 
+std::vector<at::Tensor> every_parameter(const torch::jit::Module& module) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& [name, tensor] : named_parameters(module)) parameters.push_back(tensor);
+  return parameters;
+}
+
+/// Gathered before there were gradients, whole ever since; the optimizer has stepped unseen and dropped them.
+RANK_CASE_ON(StaleWeights, step_and_zero_where_units_stay_whole_after_backward, 2, 4) {
+  for (const std::string strategy : {"full_shard", "shard_grad_op"}) {
+    auto plain = load(context, "lm");
+    const auto plain_optimizer = make_optimizer(Optimizer::kSgd, every_parameter(plain), 0.05);
+    auto module = load(context, "lm");
+    const auto sharded = shard(context, module, by_layer({"lm", "Block"}, strategy));
+    sharded->set_reshard_after_backward("", /*recurse=*/true, false);
+    const auto optimizer = make_optimizer(Optimizer::kSgd, tensors_of(*sharded), 0.05);
+    for (int64_t step = 0; step < 3; ++step) {
+      plain_optimizer->zero_grad();
+      for (int64_t rank = 0; rank < context.world(); ++rank) {
+        const at::Tensor wanted = next_token_loss(plain, step, rank);
+        (wanted / static_cast<double>(context.world())).backward();
+        if (rank != context.rank()) continue;
+        const at::Tensor loss = next_token_loss(module, step, rank);
+        EXPECT_NEAR(loss.item<double>(), wanted.item<double>(), 2e-5) << strategy << ", step " << step;
+        loss.backward();
+      }
+      plain_optimizer->step();
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+  }
+}
+
 RANK_CASE(StaleWeights, step_of_sgd_after_a_forward_full_shard) {
   step_after_a_forward(context, by_layer(kModel, "full_shard"), Optimizer::kSgd, 0.05);
   step_after_a_forward(context, by_layer(kModel, "full_shard"), Optimizer::kMomentum, 0.05);
