@@ -5,12 +5,6 @@
 
 namespace fsdp2::accelerate {
 
-inline constexpr std::array<std::string_view, 5> kStrategies{"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
-                                                             "HYBRID_SHARD_ZERO2"};
-inline constexpr std::array<std::string_view, 3> kPolicies{"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"};
-inline constexpr std::array<std::string_view, 3> kStateDicts{"FULL_STATE_DICT", "LOCAL_STATE_DICT",
-                                                             "SHARDED_STATE_DICT"};
-inline constexpr std::array<std::string_view, 3> kPrefetches{"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"};
 inline constexpr std::array<std::string_view, 4> kPrecisions{"no", "fp16", "bf16", "fp8"};
 inline constexpr std::array<std::string_view, 6> kObsolete{"fsdp_backward_prefetch",  "fsdp_forward_prefetch",
                                                            "fsdp_sync_module_states", "fsdp_use_orig_params",
@@ -32,6 +26,61 @@ inline constexpr std::array<std::string_view, 17> kFsdpKeys{"fsdp_version",
                                                             "fsdp_activation_checkpointing_offload",
                                                             "fsdp_ignored_modules",
                                                             "fsdp_limit_all_gathers"};
+// Keywords of its FullyShardedDataParallelPlugin, and the launch file's keys for them. Those without one have no effect
+// here. Its variables are called as those keys in capitals, but for one.
+struct PluginKeyword {
+  std::string_view keyword;
+  std::string_view key;
+};
+inline constexpr std::string_view kPolicyKeyword = "mixed_precision_policy";
+inline constexpr std::array<PluginKeyword, 22> kPluginKeywords{{
+    {"fsdp_version", "fsdp_version"},
+    {"sharding_strategy", "fsdp_sharding_strategy"},
+    {"reshard_after_forward", "fsdp_reshard_after_forward"},
+    {"auto_wrap_policy", "fsdp_auto_wrap_policy"},
+    {"transformer_cls_names_to_wrap", "fsdp_transformer_layer_cls_to_wrap"},
+    {"min_num_params", "fsdp_min_num_params"},
+    {"cpu_offload", "fsdp_offload_params"},
+    {"state_dict_type", "fsdp_state_dict_type"},
+    {"cpu_ram_efficient_loading", "fsdp_cpu_ram_efficient_loading"},
+    {"sync_module_states", "fsdp_sync_module_states"},
+    {"backward_prefetch", "fsdp_backward_prefetch"},
+    {"forward_prefetch", "fsdp_forward_prefetch"},
+    {"use_orig_params", "fsdp_use_orig_params"},
+    {"activation_checkpointing", "fsdp_activation_checkpointing"},
+    {"activation_checkpointing_offload", "fsdp_activation_checkpointing_offload"},
+    {"ignored_modules", "fsdp_ignored_modules"},
+    {"limit_all_gathers", "fsdp_limit_all_gathers"},
+    {kPolicyKeyword, kPolicyKeyword},
+    {"parallelism_config", "parallelism_config"},
+    {"state_dict_config", ""},
+    {"optim_state_dict_config", ""},
+    {"param_init_fn", ""},
+}};
+inline constexpr std::string_view kClassesVariable = "FSDP_TRANSFORMER_CLS_TO_WRAP";
+
+// Keys of `deepspeed_config` that the launcher reads.
+inline constexpr std::array<std::string_view, 15> kDeepSpeedKeys{"zero_stage",
+                                                                 "offload_optimizer_device",
+                                                                 "offload_param_device",
+                                                                 "offload_optimizer_nvme_path",
+                                                                 "offload_param_nvme_path",
+                                                                 "gradient_accumulation_steps",
+                                                                 "gradient_clipping",
+                                                                 "zero3_init_flag",
+                                                                 "zero3_save_16bit_model",
+                                                                 "deepspeed_config_file",
+                                                                 "deepspeed_hostfile",
+                                                                 "deepspeed_exclusion_filter",
+                                                                 "deepspeed_inclusion_filter",
+                                                                 "deepspeed_multinode_launcher",
+                                                                 "deepspeed_moe_layer_cls_names"};
+// Those that it refuses beside `deepspeed_config_file`.
+inline constexpr std::array<std::string_view, 8> kBesideNoFile{
+    "gradient_accumulation_steps", "gradient_clipping",     "zero_stage",
+    "offload_optimizer_device",    "offload_param_device",  "offload_param_nvme_path",
+    "offload_optimizer_nvme_path", "zero3_save_16bit_model"};
+
 // The fields of Accelerate's ClusterConfig and the two older keys it converts; it refuses any other.
 inline constexpr std::array<std::string_view, 33> kTopKeys{"compute_environment",
                                                            "distributed_type",

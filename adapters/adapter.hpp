@@ -1,22 +1,26 @@
-// What an adapter is: a pure function from another host's configuration file to canonical keys.
+// What an adapter is: a function from another host's configuration to canonical keys.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "adapters/host_keys.hpp"
 #include "registry/given.hpp"
 
 namespace fsdp2 {
 
 /// What the caller knows beside the file.
 struct TranslationContext {
-  std::optional<int64_t> version;                  // the version to convert to, where the host's own TOML names one
-  std::vector<std::string> flags;                  // the other host's command line, which wins over its file
-  std::map<std::string, std::string> environment;  // variables that the other host reads
+  std::optional<int64_t> version = {};  // the version to convert to, where the host's own TOML names one
+  std::vector<std::string> flags = {};  // the other host's command line, which wins over its file
+  std::map<std::string, std::string> environment = {};  // variables that the other host reads
+  // Reads another file that the host's names. Where it is not given, such a name is an error.
+  std::function<std::string(const std::string& path, const Source& source)> read_file = {};
 };
 
 struct Translation {
@@ -30,10 +34,15 @@ struct Translation {
 using Translate =
     std::function<Translation(std::string_view text, const std::string& file, const TranslationContext& context)>;
 
+/// From a host's keys where there is no file. `name` stands for them in messages.
+using TranslateKeys = Translation (*)(std::span<const HostKey> keys, const std::string& name,
+                                      const TranslationContext& context);
+
 struct Adapter {
   std::string_view dialect;  // "accelerate"
   std::string_view help;     // one sentence
   Translation (*translate)(std::string_view text, const std::string& file, const TranslationContext& context);
+  TranslateKeys translate_keys = nullptr;  // null: it takes files alone
 };
 
 }  // namespace fsdp2

@@ -12,12 +12,27 @@ namespace {
 
 constexpr std::array kAdapters{
     Adapter{"accelerate", "Hugging Face Accelerate: the file given to `accelerate launch --config_file`",
-            translate_accelerate},
+            translate_accelerate, translate_accelerate_keys},
+    Adapter{"transformers", "Hugging Face transformers: JSON of fsdp_config, or of TrainingArguments with fsdp",
+            translate_transformers, translate_transformers_keys},
     Adapter{"torchtitan", "torchtitan: its TOML file, or flags `--section.key value`", translate_torchtitan},
+    Adapter{"deepspeed", "DeepSpeed: the JSON file of ZeRO, with comments", translate_deepspeed,
+            translate_deepspeed_keys},
     Adapter{"lightning", "LightningCLI: YAML with FSDPStrategy or ModelParallelStrategy", translate_lightning},
+    Adapter{"torch_fsdp1", "PyTorch's FullyShardedDataParallel: its keywords as JSON", translate_torch_fsdp1,
+            translate_torch_fsdp1_keys},
     Adapter{"composer", "Composer and LLM Foundry: YAML with `fsdp_config`", translate_composer},
     Adapter{"torchfort", "TorchFort: its YAML, with a block `fsdp` of this plugin's keys", translate_torchfort},
 };
+
+Error no_such_dialect(std::string_view dialect, std::span<const ExtensionAdapter> extensions, const Source& source) {
+  std::vector<std::string_view> names;
+  for (const Adapter& adapter : kAdapters) names.push_back(adapter.dialect);
+  for (const ExtensionAdapter& adapter : extensions) names.emplace_back(adapter.table.dialect);
+  return error_at(source, "dialect",
+                  "no dialect is called `" + std::string(dialect) + "`; accepted now: " + quoted_list(names),
+                  nearest_name(dialect, names), ErrorCode::kNotFound);
+}
 
 }  // namespace
 
@@ -27,18 +42,27 @@ std::span<const Adapter> adapters() {
 
 Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions,
                            const Source& source) {
-  std::vector<std::string_view> names;
   for (const Adapter& adapter : kAdapters) {
     if (adapter.dialect == dialect) return adapter.translate;
-    names.push_back(adapter.dialect);
   }
   for (const ExtensionAdapter& adapter : extensions) {
     if (adapter.table.dialect == dialect) return translation_by(adapter);
-    names.emplace_back(adapter.table.dialect);
   }
-  throw error_at(source, "dialect",
-                 "no dialect is called `" + std::string(dialect) + "`; accepted now: " + quoted_list(names),
-                 nearest_name(dialect, names), ErrorCode::kNotFound);
+  throw no_such_dialect(dialect, extensions, source);
+}
+
+Translation translate_keys(std::string_view dialect, std::span<const HostKey> keys, const std::string& name,
+                           const TranslationContext& context, std::span<const ExtensionAdapter> extensions,
+                           const Source& source) {
+  bool files_alone = false;
+  for (const Adapter& adapter : kAdapters) {
+    if (adapter.dialect != dialect) continue;
+    if (adapter.translate_keys != nullptr) return adapter.translate_keys(keys, name, context);
+    files_alone = true;
+  }
+  for (const ExtensionAdapter& adapter : extensions) files_alone = files_alone || adapter.table.dialect == dialect;
+  if (!files_alone) throw no_such_dialect(dialect, extensions, source);
+  throw error_at(source, "dialect", "dialect `" + std::string(dialect) + "` takes a file, not a list of keys");
 }
 
 }  // namespace fsdp2

@@ -17,8 +17,31 @@ std::span<const Adapter> adapters();
 Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions = {},
                            const Source& source = {});
 
-/// The launch file (YAML or JSON) of Hugging Face Accelerate, versions 1 and 2 of FSDP.
+/// From a host's own keys where there is no file, called `name` in messages. Adapters of extensions take files alone.
+Translation translate_keys(std::string_view dialect, std::span<const HostKey> keys, const std::string& name,
+                           const TranslationContext& context, std::span<const ExtensionAdapter> extensions = {},
+                           const Source& source = {});
+
+/// Hugging Face Accelerate, versions 1 and 2 of FSDP, and its DeepSpeed: the launch file (YAML or JSON); the keywords
+/// of its plugin, and its variables.
 Translation translate_accelerate(std::string_view text, const std::string& file, const TranslationContext& context);
+Translation translate_accelerate_keys(std::span<const HostKey> keys, const std::string& name,
+                                      const TranslationContext& context);
+
+/// DeepSpeed's JSON, with comments.
+Translation translate_deepspeed(std::string_view text, const std::string& file, const TranslationContext& context);
+Translation translate_deepspeed_keys(std::span<const HostKey> keys, const std::string& name,
+                                     const TranslationContext& context);
+
+/// Hugging Face transformers: JSON of `fsdp_config`, or of TrainingArguments with `fsdp`.
+Translation translate_transformers(std::string_view text, const std::string& file, const TranslationContext& context);
+Translation translate_transformers_keys(std::span<const HostKey> keys, const std::string& name,
+                                        const TranslationContext& context);
+
+/// The keywords of PyTorch's FullyShardedDataParallel, as JSON with comments.
+Translation translate_torch_fsdp1(std::string_view text, const std::string& file, const TranslationContext& context);
+Translation translate_torch_fsdp1_keys(std::span<const HostKey> keys, const std::string& name,
+                                       const TranslationContext& context);
 
 /// torchtitan's TOML file, or its flags `--section.key value`.
 Translation translate_torchtitan(std::string_view text, const std::string& file, const TranslationContext& context);

@@ -1,7 +1,5 @@
 // The YAML file of Composer's LLM Foundry. Composer reads `fsdp_config` as FSDP version 1, or as version 2 where the
 // environment has FSDP_VERSION=2, and then drops every key that version 2 has not.
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -12,7 +10,6 @@
 #include "adapters/adapters.hpp"
 #include "adapters/entry_reading.hpp"
 #include "adapters/fsdp1_names.hpp"
-#include "adapters/host_file.hpp"
 #include "adapters/translation_draft.hpp"
 #include "registry/nearest_name.hpp"
 
@@ -72,25 +69,25 @@ class ComposerTranslator {
  public:
   ComposerTranslator(std::string_view text, const std::string& file, const TranslationContext& context)
       : context_(context), draft_(file) {
-    const YAML::Node root = load_yaml(text, file);
-    top_ = read_block(root, file, "");
-    model_ = read_block(child_of(root, "model"), file, "model");
-    const YAML::Node parallelism = child_of(root, "parallelism_config");  // the name of Composer's own argument
-    YAML::Node fsdp = child_of(root, "fsdp_config");
-    YAML::Node tensor = child_of(root, "tp_config");
-    if (fsdp.IsNull()) fsdp = child_of(parallelism, "fsdp");
-    if (tensor.IsNull()) tensor = child_of(parallelism, "tp");
-    if (fsdp.IsNull()) {
+    const Setting root = read_yaml(text, file);
+    top_ = table_of(root, "");
+    model_ = table_of(child_of(root, "model"), "model");
+    const Setting& parallelism = child_of(root, "parallelism_config");  // the name of Composer's own argument
+    const Setting* fsdp = &child_of(root, "fsdp_config");
+    const Setting* tensor = &child_of(root, "tp_config");
+    if (fsdp->kind == Setting::Kind::kNull) fsdp = &child_of(parallelism, "fsdp");
+    if (tensor->kind == Setting::Kind::kNull) tensor = &child_of(parallelism, "tp");
+    if (fsdp->kind == Setting::Kind::kNull) {
       Source source;
       source.file = file;
       throw error_at(source, "fsdp_config", "`fsdp_config` is missing or empty: without it Composer does not shard");
     }
-    fsdp_ = read_block(fsdp, file, "fsdp_config");
-    tensor_ = read_block(tensor, file, "tp_config");
-    mixed_ = child_of(fsdp, "mixed_precision").IsMap()
-                 ? read_block(child_of(fsdp, "mixed_precision"), file, "mixed_precision")
+    fsdp_ = table_of(*fsdp, "fsdp_config");
+    tensor_ = table_of(*tensor, "tp_config");
+    mixed_ = child_of(*fsdp, "mixed_precision").kind == Setting::Kind::kMap
+                 ? table_of(child_of(*fsdp, "mixed_precision"), "mixed_precision")
                  : YamlBlock();
-    clipping_ = read_block(child_of(child_of(root, "algorithms"), "gradient_clipping"), file, "gradient_clipping");
+    clipping_ = table_of(child_of(child_of(root, "algorithms"), "gradient_clipping"), "gradient_clipping");
   }
 
   Translation run() {
@@ -98,7 +95,7 @@ class ComposerTranslator {
     read_version();
     const YamlEntry* degree = find_entry(tensor_, "tensor_parallel_degree");
     if (degree != nullptr && entry_whole(*degree, 1, "a number of ranks, 1 or more") > 1) {
-      throw entry_fault(*degree, "is not possible: only data-parallel ranks are sharded, so it must be 1");
+      throw setting_fault(*degree, "is not possible: only data-parallel ranks are sharded, so it must be 1");
     }
     if (of_host_ == 1) {
       read_sharding_1();
@@ -139,7 +136,7 @@ class ComposerTranslator {
 
   static void refuse_placeholder(const YamlEntry& entry) {
     if (entry.text.find("${") == std::string::npos) return;
-    throw entry_fault(entry, "stands for another value, which is not looked up: write the value itself");
+    throw setting_fault(entry, "stands for another value, which is not looked up: write the value itself");
   }
 
   void read_version() {
@@ -164,21 +161,21 @@ class ComposerTranslator {
     for (const char* key : {"device_mesh", "_device_mesh"}) {
       const auto mesh = fsdp_.find(key);
       if (mesh == fsdp_.end()) continue;
-      throw entry_fault(
+      throw setting_fault(
           mesh->second,
           "is refused by Composer: use `data_parallel_shard_degree` and `data_parallel_replicate_degree`");
     }
     const YamlEntry* offload = find("cpu_offload");
-    if (offload != nullptr && entry_flag(*offload)) throw entry_fault(*offload, "is refused by Composer");
+    if (offload != nullptr && entry_flag(*offload)) throw setting_fault(*offload, "is refused by Composer");
     const std::string ranks = "a number of ranks, 1 or more, or -1 for the rest";
     const YamlEntry* replicate = find("data_parallel_replicate_degree");
     const YamlEntry* shard = find("data_parallel_shard_degree");
     const int64_t copies = replicate == nullptr ? 1 : size_or_rest(*replicate, ranks);
     const int64_t shards = shard == nullptr ? -1 : size_or_rest(*shard, ranks);
     if (copies == -1 && shards == -1) {
-      throw entry_fault(*replicate, "contradicts `data_parallel_shard_degree: -1`" +
-                                        std::string(shard == nullptr ? ", the default" : "") +
-                                        ": only one of the two can be the rest of the ranks");
+      throw setting_fault(*replicate, "contradicts `data_parallel_shard_degree: -1`" +
+                                          std::string(shard == nullptr ? ", the default" : "") +
+                                          ": only one of the two can be the rest of the ranks");
     }
     const bool by_group = find("process_group") != nullptr;
     for (const YamlEntry* degree : {replicate, shard}) {
@@ -202,7 +199,7 @@ class ComposerTranslator {
 
   static int64_t size_or_rest(const YamlEntry& entry, const std::string& allowed) {
     const int64_t size = entry_whole(entry, -1, allowed);
-    if (size == 0) throw entry_fault(entry, "must be " + allowed);
+    if (size == 0) throw setting_fault(entry, "must be " + allowed);
     return size;
   }
 
@@ -226,7 +223,7 @@ class ComposerTranslator {
     if (mesh != nullptr) {
       const std::optional<std::vector<int64_t>> sizes = entry_sizes(*mesh);
       if (!sizes || sizes->empty() || sizes->size() > 2 || *std::min_element(sizes->begin(), sizes->end()) < 1) {
-        throw entry_fault(*mesh, "must be numbers of ranks, [shard] or [replicate, shard]");
+        throw setting_fault(*mesh, "must be numbers of ranks, [shard] or [replicate, shard]");
       }
       if (sizes->size() == 2) {
         copies = sizes->front();
@@ -239,7 +236,7 @@ class ComposerTranslator {
       reshard = entry_whole(*entry, 1, "true, false or a number of ranks, 1 or more");
     } else if (entry != nullptr) {
       if (entry->kind != YamlEntry::Kind::kBool) {
-        throw entry_fault(*entry, "must be true, false or a number of ranks, 1 or more");
+        throw setting_fault(*entry, "must be true, false or a number of ranks, 1 or more");
       }
       reshard = entry->flag;
     }
@@ -270,10 +267,10 @@ class ComposerTranslator {
     is_full_ = of_host_ == 1;
     if (entry != nullptr) {
       if (!is_among(entry->text, kComposerStateDicts)) {
-        throw entry_fault(*entry,
-                          "must be one of " + quoted_list(kComposerStateDicts) +
-                              (entry->text == "local" ? ": Composer no longer writes local ones" : ""),
-                          nearest_name(entry->text, kComposerStateDicts));
+        throw setting_fault(*entry,
+                            "must be one of " + quoted_list(kComposerStateDicts) +
+                                (entry->text == "local" ? ": Composer no longer writes local ones" : ""),
+                            nearest_name(entry->text, kComposerStateDicts));
       }
       is_full_ = entry->text == "full";
     }
@@ -291,7 +288,7 @@ class ComposerTranslator {
     const bool monolith = flag("load_monolith_rank0_only", false);
     if (monolith && !is_full_) draft_.note(*alone, "has no effect without `state_dict_type: full`");
     if (monolith && is_full_ && of_host_ == 1 && !syncs) {
-      throw entry_fault(*alone, "needs `sync_module_states: true` beside it");
+      throw setting_fault(*alone, "needs `sync_module_states: true` beside it");
     }
     const bool broadcasts = syncs || (monolith && is_full_);
     draft_.emit("load.mode", std::string(broadcasts ? "broadcast" : "full"), sync != nullptr ? sync : alone);
@@ -301,8 +298,8 @@ class ComposerTranslator {
     const YamlEntry* entry = find("mixed_precision");
     const YamlEntry* precision = find_entry(top_, "precision");
     if (precision != nullptr && !is_among(precision->text, kComposerPrecisions)) {
-      throw entry_fault(*precision, "must be one of " + quoted_list(kComposerPrecisions),
-                        nearest_name(precision->text, kComposerPrecisions));
+      throw setting_fault(*precision, "must be one of " + quoted_list(kComposerPrecisions),
+                          nearest_name(precision->text, kComposerPrecisions));
     }
     const YamlEntry* weights = find_entry(model_, "master_weights_dtype");
     const bool is_small = weights != nullptr && is_among(weights->text, kSmallDtypes);
@@ -349,7 +346,7 @@ class ComposerTranslator {
       return "bfloat16";
     }
     const std::optional<std::string> dtype = name == "amp" ? "float16" : fsdp1::canonical_dtype(name);
-    if (!dtype) throw entry_fault(*entry, R"(must be one of "float32", "float16", "bfloat16")");
+    if (!dtype) throw setting_fault(*entry, R"(must be one of "float32", "float16", "bfloat16")");
     return *dtype;
   }
 
@@ -363,7 +360,7 @@ class ComposerTranslator {
     }
     if (threshold == nullptr) throw error_at(type->source, "clipping_threshold", "`clipping_threshold` is missing");
     const double limit = entry_number(*threshold);
-    if (!(limit > 0)) throw entry_fault(*threshold, "must be a number above 0");
+    if (!(limit > 0)) throw setting_fault(*threshold, "must be a number above 0");
     draft_.emit("gradient.clip_norm", limit, threshold);
   }
 

@@ -1,43 +1,20 @@
 #include "adapters/config.hpp"
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "adapters/adapters.hpp"
 #include "adapters/detect.hpp"
-#include "adapters/host_file.hpp"
+#include "adapters/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/toml_reader.hpp"
 
 namespace fsdp2 {
 namespace {
-
-std::string beside(const std::string& file, const std::string& path) {
-  const size_t slash = file.rfind('/');
-  if (path.starts_with('/') || slash == std::string::npos) return path;
-  return file.substr(0, slash + 1) + path;
-}
-
-std::string read_text(const std::string& path, const Source& source) {
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) {
-    throw error_at(source, "config", "`" + path + "` is a folder, not a file", {}, ErrorCode::kNotFound);
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::string text(kLargestHostFile + 1, '\0');  // a device may have no end
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad() || !stream.eof()) {
-    if (stream) check_size(text, path);
-    throw error_at(source, "config", "cannot read `" + path + "`", {}, ErrorCode::kNotFound);
-  }
-  text.resize(static_cast<size_t>(stream.gcount()));
-  return text;
-}
 
 /// The dialect that the file's keys tell.
 std::string told_dialect(std::string_view text, const std::string& path, const Source& source,
@@ -59,39 +36,63 @@ std::map<std::string, std::string> host_environment() {
   return variables;
 }
 
-Config combine(GivenKeys given, const std::string& name, const Extensions& extensions) {
-  if (!given.contains("dialect") && !given.contains("config")) return resolve(given);
+using HostKeys = std::optional<std::span<const HostKey>>;
+
+Translation translate_file(const GivenKeys& given, const std::string& name, const Extensions& extensions,
+                           const TranslationContext& context) {
   const auto named = given.find("dialect");
   const auto written = given.find("config");
   if (written == given.end()) {
     throw error_at(named->second.source, "dialect", "`dialect` needs `config` beside it");
   }
+  const Source& source = written->second.source;
   const std::string path = beside(name, std::get<std::string>(written->second.value));
-  const Source& config_source = written->second.source;
-  std::vector<std::string> notes;
-  std::string text;
+  const auto translation_of = [&](const std::string& dialect, const Source& place) {
+    return find_translation(dialect, extensions.adapters(), place);
+  };
   Translate translate;
   if (named != given.end()) {
-    translate =
-        find_translation(std::get<std::string>(named->second.value), extensions.adapters(), named->second.source);
-    text = read_text(path, config_source);
-  } else {
-    text = read_text(path, config_source);
-    translate = find_translation(told_dialect(text, path, config_source, notes), extensions.adapters(), config_source);
+    translate = translation_of(std::get<std::string>(named->second.value), named->second.source);
   }
+  const std::string text = read_host_file(path, source, "config");
+  std::vector<std::string> notes;
+  if (!translate) translate = translation_of(told_dialect(text, path, source, notes), source);
+  Translation translation = translate(text, path, context);
+  translation.notes.insert(translation.notes.begin(), notes.begin(), notes.end());
+  return translation;
+}
+
+Translation translate_list(const GivenKeys& given, std::span<const HostKey> keys, const Extensions& extensions,
+                           const TranslationContext& context) {
+  if (const auto config = given.find("config"); config != given.end()) {
+    throw error_at(config->second.source, "config", "`config` cannot stand beside a list of the host's keys");
+  }
+  const auto dialect = given.find("dialect");
+  if (dialect == given.end()) {
+    throw Error(ErrorCode::kInvalidArgument, "a list of the host's keys needs `dialect`, which says whose they are");
+  }
+  return translate_keys(std::get<std::string>(dialect->second.value), keys, "the host's keys", context,
+                        extensions.adapters(), dialect->second.source);
+}
+
+Config combine(GivenKeys given, const std::string& name, const Extensions& extensions, const HostKeys& keys) {
+  if (!given.contains("dialect") && !given.contains("config") && !keys) return resolve(given);
   TranslationContext context;
   context.environment = host_environment();
+  context.read_file = [](const std::string& path, const Source& source) {
+    return read_host_file(path, source, source.key);
+  };
   if (const auto version = given.find("version"); version != given.end()) {
     context.version = std::get<int64_t>(version->second.value);
   }
-  Translation translation = translate(text, path, context);
-  notes.insert(notes.end(), translation.notes.begin(), translation.notes.end());
-  // The other host's file is part of the options from here on.
+  Translation translation =
+      keys ? translate_list(given, *keys, extensions, context) : translate_file(given, name, extensions, context);
+  // The other host's configuration is part of the options from here on.
   given.erase("dialect");
   given.erase("config");
   Config config = resolve(given, translation.given);
   config.warning = std::move(translation.warning);
-  config.notes.insert(config.notes.begin(), notes.begin(), notes.end());
+  config.notes.insert(config.notes.begin(), translation.notes.begin(), translation.notes.end());
   return config;
 }
 
@@ -105,12 +106,12 @@ void refuse_taken_dialect(const ExtensionAdapter& adapter, const Source& source)
   }
 }
 
-Config load(GivenKeys given, const std::string& name) {
+Config load(GivenKeys given, const std::string& name, const HostKeys& keys = std::nullopt) {
   Extensions extensions = open_extensions(given, name);
   const auto plugins = given.find("plugins");
   const Source source = plugins == given.end() ? Source{} : plugins->second.source;
   for (const ExtensionAdapter& adapter : extensions.adapters()) refuse_taken_dialect(adapter, source);
-  Config config = combine(std::move(given), name, extensions);
+  Config config = combine(std::move(given), name, extensions, keys);
   config.notes.insert(config.notes.begin(), extensions.notes().begin(), extensions.notes().end());
   config.extensions = std::move(extensions);
   return config;
@@ -128,6 +129,13 @@ Config load_config_text(std::string_view toml, const std::string& name, std::spa
   GivenKeys given = read_given(toml, name);
   apply_overrides(given, overrides);
   return load(std::move(given), name);
+}
+
+Config load_config_keys(std::span<const HostKey> keys, std::string_view toml, const std::string& name,
+                        std::span<const std::string> overrides) {
+  GivenKeys given = read_given(toml, name);
+  apply_overrides(given, overrides);
+  return load(std::move(given), name, keys);
 }
 
 }  // namespace fsdp2

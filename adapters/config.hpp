@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "adapters/host_keys.hpp"
 #include "registry/config.hpp"
 
 namespace fsdp2 {
@@ -13,5 +14,9 @@ Config load_config(const std::string& toml_file, std::span<const std::string> ov
 
 /// The same from text. `name` stands for the file in errors and its folder is where a relative `config` is looked up.
 Config load_config_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {});
+
+/// The same, with the host's own keys in place of the file that `config` would name: `dialect` says whose they are.
+Config load_config_keys(std::span<const HostKey> keys, std::string_view toml, const std::string& name,
+                        std::span<const std::string> overrides = {});
 
 }  // namespace fsdp2

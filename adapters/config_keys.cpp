@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "adapters/host_file.hpp"
+#include "adapters/limits.hpp"
 #include "adapters/torchtitan_entries.hpp"
 #include "registry/error.hpp"
 #include "registry/toml_nesting.hpp"
@@ -110,7 +110,7 @@ bool ConfigKeys::has_pair_prefix(std::string_view prefix) const {
 }
 
 ConfigKeys read_config_keys(std::string_view text, const std::string& file) {
-  text = text.substr(0, kLargestHostFile);
+  text = text.substr(0, limits::kBytes);
   if (holds_titan_flags(text)) {
     ConfigKeys keys;
     try {

@@ -6,8 +6,10 @@
 
 namespace fsdp2 {
 
-Error entry_fault(const YamlEntry& entry, const std::string& sentence, const std::string& nearest) {
-  return error_at(entry.source, entry.source.key, "`" + as_written(entry) + "` " + sentence, nearest);
+const Setting& child_of(const Setting& map, std::string_view key) {
+  static const Setting null;
+  const Setting* member = find_member(map, key);
+  return member == nullptr ? null : *member;
 }
 
 std::string_view entry_choice(const YamlEntry& entry, std::span<const std::string_view> names) {
@@ -15,24 +17,25 @@ std::string_view entry_choice(const YamlEntry& entry, std::span<const std::strin
   for (const std::string_view name : names) {
     if (upper_case(name) == wanted) return name;
   }
-  throw entry_fault(entry, "must be one of " + quoted_list(names), nearest_name(wanted, names));
+  throw setting_fault(entry, "must be one of " + quoted_list(names), nearest_name(wanted, names));
 }
 
 bool entry_flag(const YamlEntry& entry) {
-  if (entry.kind != YamlEntry::Kind::kBool) throw entry_fault(entry, "must be true or false");
+  if (entry.kind != YamlEntry::Kind::kBool) throw setting_fault(entry, "must be true or false");
   return entry.flag;
 }
 
 int64_t entry_whole(const YamlEntry& entry, int64_t least, const std::string& allowed) {
   const std::optional<int64_t> value = as_int(entry);
-  if (!value || *value < least) throw entry_fault(entry, "must be " + allowed);
+  if (!value || *value < least) throw setting_fault(entry, "must be " + allowed);
   return *value;
 }
 
 double entry_number(const YamlEntry& entry) {
+  if (entry.kind == YamlEntry::Kind::kReal) return entry.real;
   const bool may_be = entry.kind == YamlEntry::Kind::kInt || entry.kind == YamlEntry::Kind::kText;
   const std::optional<double> value = may_be ? number_in(entry.text) : std::nullopt;
-  if (!value) throw entry_fault(entry, "must be a number");
+  if (!value) throw setting_fault(entry, "must be a number");
   return *value;
 }
 

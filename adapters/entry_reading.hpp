@@ -7,12 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "adapters/setting.hpp"
 #include "adapters/yaml_block.hpp"
 
 namespace fsdp2 {
 
-/// "`key: value` " and the sentence, at the value's place.
-Error entry_fault(const YamlEntry& entry, const std::string& sentence, const std::string& nearest = {});
+/// The member of a map; a null one where it is no map or has no such member.
+const Setting& child_of(const Setting& map, std::string_view key);
 
 /// One of `names`, in any case, with or without the name of a Python enumeration in front ("ShardingStrategy.").
 std::string_view entry_choice(const YamlEntry& entry, std::span<const std::string_view> names);

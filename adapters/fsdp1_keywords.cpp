@@ -32,18 +32,18 @@ void emit_ignored(const YamlBlock& keywords, TranslationDraft& draft) {
   const YamlEntry* modules = find_entry(keywords, "ignored_modules");
   const YamlEntry* states = find_entry(keywords, "ignored_states");
   if (modules != nullptr && states != nullptr) {
-    throw entry_fault(*states, "excludes `ignored_modules`: PyTorch takes one of the two");
+    throw setting_fault(*states, "excludes `ignored_modules`: PyTorch takes one of the two");
   }
   const YamlEntry* entry = modules != nullptr ? modules : states;
   if (entry == nullptr) return;
   std::vector<std::string> names = entry->list;
   if (entry->kind == YamlEntry::Kind::kText) names = {entry->text};
   for (std::string& name : names) {
-    if (name.empty()) throw entry_fault(*entry, "must be a list of module names");
+    if (name.empty()) throw setting_fault(*entry, "must be a list of module names");
     name = exactly(name);
   }
   if (names.empty() && entry->kind != YamlEntry::Kind::kList) {
-    throw entry_fault(*entry, "must be a list of module names");
+    throw setting_fault(*entry, "must be a list of module names");
   }
   draft.emit("ignored_modules", names, entry);
 }
@@ -57,7 +57,7 @@ void list_obsolete(const YamlBlock& keywords, const Keys& keys, TranslationDraft
 
 std::string dtype_of(const YamlEntry& entry) {
   const std::optional<std::string> dtype = canonical_dtype(entry.text);
-  if (!dtype) throw entry_fault(entry, R"(must be one of "float32", "float16", "bfloat16")");
+  if (!dtype) throw setting_fault(entry, R"(must be one of "float32", "float16", "bfloat16")");
   return *dtype;
 }
 

@@ -1,7 +1,5 @@
 // LightningCLI's YAML: FSDPStrategy, which is version 1, and ModelParallelStrategy, under which the user's own code
 // shards with version 2.
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -13,7 +11,6 @@
 #include "adapters/entry_reading.hpp"
 #include "adapters/fsdp1_keywords.hpp"
 #include "adapters/fsdp1_names.hpp"
-#include "adapters/host_file.hpp"
 #include "adapters/translation_draft.hpp"
 #include "registry/nearest_name.hpp"
 
@@ -46,22 +43,24 @@ class LightningTranslator {
  public:
   LightningTranslator(std::string_view text, const std::string& file, const TranslationContext& context)
       : context_(context), draft_(file) {
-    const YAML::Node root = load_yaml(text, file);
-    read_block(root, file, "");  // must be a map
-    YAML::Node trainer = child_of(root, "trainer");
-    if (trainer.IsNull()) trainer = child_of(child_of(root, "fit"), "trainer");  // a file for all subcommands
-    trainer_ = read_block(trainer, file, "trainer");
-    const YAML::Node strategy = child_of(trainer, "strategy");
-    if (!strategy.IsMap()) return;
-    strategy_ = read_block(strategy, file, "strategy");
+    const Setting root = read_yaml(text, file);
+    table_of(root, "");  // must be a map
+    const Setting* trainer = &child_of(root, "trainer");
+    if (trainer->kind == Setting::Kind::kNull) {  // a file for all subcommands
+      trainer = &child_of(child_of(root, "fit"), "trainer");
+    }
+    trainer_ = table_of(*trainer, "trainer");
+    const Setting& strategy = child_of(*trainer, "strategy");
+    if (strategy.kind != Setting::Kind::kMap) return;
+    strategy_ = table_of(strategy, "strategy");
     for (const char* block : {"init_args", "dict_kwargs"}) {
-      const YAML::Node arguments = child_of(strategy, block);
-      for (const auto& [key, entry] : read_block(arguments, file, block)) arguments_.insert_or_assign(key, entry);
-      const YAML::Node precision = child_of(arguments, "mixed_precision");
-      if (precision.IsMap()) mixed_precision_ = read_object(precision);
+      const Setting& arguments = child_of(strategy, block);
+      for (const auto& [key, entry] : table_of(arguments, block)) arguments_.insert_or_assign(key, entry);
+      const Setting& precision = child_of(arguments, "mixed_precision");
+      if (precision.kind == Setting::Kind::kMap) mixed_precision_ = read_object(precision);
       for (const char* policy : {"auto_wrap_policy", "activation_checkpointing_policy"}) {
-        const YAML::Node object = child_of(arguments, policy);
-        if (object.IsMap()) policies_[policy] = read_object(object);
+        const Setting& object = child_of(arguments, policy);
+        if (object.kind == Setting::Kind::kMap) policies_[policy] = read_object(object);
       }
     }
   }
@@ -79,10 +78,10 @@ class LightningTranslator {
   const YamlEntry* argument(std::string_view key) const { return find_entry(arguments_, key); }
 
   /// Keywords of a Python object: those below `init_args` where it has a class_path.
-  YamlBlock read_object(const YAML::Node& node) const {
-    const YAML::Node inner = child_of(node, "init_args");
-    const bool has_class = !child_of(node, "class_path").IsNull();
-    return read_block(has_class ? inner : node, draft_.file(), has_class ? "init_args" : "mixed_precision");
+  YamlBlock read_object(const Setting& node) const {
+    const Setting& inner = child_of(node, "init_args");
+    const bool has_class = child_of(node, "class_path").kind != Setting::Kind::kNull;
+    return table_of(has_class ? inner : node, has_class ? "init_args" : "mixed_precision");
   }
 
   bool is_model_parallel() {
@@ -96,24 +95,24 @@ class LightningTranslator {
     }
     if (entry->kind != YamlEntry::Kind::kMap) {
       if (std::find(kLightningNames.begin(), kLightningNames.end(), entry->text) != kLightningNames.end()) return false;
-      throw entry_fault(*entry,
-                        "is not translated; accepted are " + quoted_list(kLightningNames) + " or a class_path of " +
-                            quoted_list(kLightningClasses),
-                        nearest_name(entry->text, kLightningNames));
+      throw setting_fault(*entry,
+                          "is not translated; accepted are " + quoted_list(kLightningNames) + " or a class_path of " +
+                              quoted_list(kLightningClasses),
+                          nearest_name(entry->text, kLightningNames));
     }
     const YamlEntry* path = find_entry(strategy_, "class_path");
     if (path == nullptr) throw error_at(entry->source, "class_path", "`strategy` has no `class_path`");
     const std::string name = last_name(path->text);
     if (name == kLightningClasses[1]) return true;
     if (name == kLightningClasses[0]) return false;
-    throw entry_fault(*path, "is not translated; accepted are " + quoted_list(kLightningClasses),
-                      nearest_name(name, kLightningClasses));
+    throw setting_fault(*path, "is not translated; accepted are " + quoted_list(kLightningClasses),
+                        nearest_name(name, kLightningClasses));
   }
 
   void take_version(int64_t of_host) {
     version_ = context_.version.value_or(of_host);
     if (version_ < of_host) {
-      throw entry_fault(*find_entry(strategy_, "class_path"), "is version 2, which cannot be converted to version 1");
+      throw setting_fault(*find_entry(strategy_, "class_path"), "is version 2, which cannot be converted to version 1");
     }
     draft_.emit("version", version_);
     if (version_ == of_host) return;
@@ -153,9 +152,9 @@ class LightningTranslator {
     emit_precision();
     if (const YamlEntry* clip = clipping()) {
       if (clips_by_norm()) {
-        throw entry_fault(*clip,
-                          "is not possible with FSDPStrategy, which refuses `gradient_clip_algorithm: norm`, the "
-                          "default; give `gradient.clip_norm` beside `config` instead");
+        throw setting_fault(*clip,
+                            "is not possible with FSDPStrategy, which refuses `gradient_clip_algorithm: norm`, the "
+                            "default; give `gradient.clip_norm` beside `config` instead");
       }
       draft_.note(*clip, "cannot be expressed: gradients are clipped by their norm only");
     }
@@ -175,7 +174,7 @@ class LightningTranslator {
     if (written == nullptr) return policy;
     policy.classes.emplace();
     for (const std::string& path : *written) {
-      if (last_name(path).empty()) throw entry_fault(*policy.entry, "must be a list of classes");
+      if (last_name(path).empty()) throw setting_fault(*policy.entry, "must be a list of classes");
       policy.classes->push_back(last_name(path));
     }
     return policy;
@@ -199,13 +198,13 @@ class LightningTranslator {
     draft_.emit_strategy(fsdp1::canonical_strategy(name), fsdp1::reshards(name), entry);
     const YamlEntry* mesh = argument("device_mesh");
     const YamlEntry* group = argument("process_group");
-    if (mesh != nullptr && group != nullptr) throw entry_fault(*group, "excludes `device_mesh`: give one of the two");
+    if (mesh != nullptr && group != nullptr) throw setting_fault(*group, "excludes `device_mesh`: give one of the two");
     if (group != nullptr) draft_.note(*group, "cannot be expressed: give `mesh` beside `config`");
     std::optional<std::vector<int64_t>> sizes;
     if (mesh != nullptr) {
       sizes = entry_sizes(*mesh);
       if (!sizes || sizes->size() != 2 || sizes->front() < 1 || sizes->back() < 1) {
-        throw entry_fault(*mesh, "must be two numbers of ranks, [replicate, shard]");
+        throw setting_fault(*mesh, "must be two numbers of ranks, [replicate, shard]");
       }
     }
     if (!fsdp1::is_hybrid(name)) {
@@ -215,7 +214,7 @@ class LightningTranslator {
       draft_.emit("mesh.shard", sizes->back(), mesh);
     } else {
       if (wrap.entry == nullptr && group == nullptr) {
-        throw entry_fault(*entry, "needs `auto_wrap_policy`, `device_mesh` or `process_group` beside it");
+        throw setting_fault(*entry, "needs `auto_wrap_policy`, `device_mesh` or `process_group` beside it");
       }
       // Untold, the plugin takes the nodes that there are.
       const YamlEntry* told = find_entry(trainer_, "num_nodes");
@@ -229,7 +228,7 @@ class LightningTranslator {
     const YamlEntry* old = argument("activation_checkpointing");
     const ModulePolicy policy = read_policy("activation_checkpointing_policy");
     if (old != nullptr && policy.entry != nullptr) {
-      throw entry_fault(*old, "excludes `activation_checkpointing_policy`, which took its place");
+      throw setting_fault(*old, "excludes `activation_checkpointing_policy`, which took its place");
     }
     if (policy.entry != nullptr) {
       draft_.emit("activation_checkpointing", true, policy.entry);
@@ -251,7 +250,7 @@ class LightningTranslator {
     if (strategy->text == kLightningNames[1]) {
       draft_.emit("offload.params", true, strategy);
     } else if (entry != nullptr && entry->kind == YamlEntry::Kind::kMap) {
-      throw entry_fault(*entry, "must be true or false in a file");
+      throw setting_fault(*entry, "must be true or false in a file");
     } else if (entry != nullptr && entry_flag(*entry)) {
       draft_.emit("offload.params", true, entry);
     }
@@ -267,7 +266,7 @@ class LightningTranslator {
     if (word == "32") word = "32-true";
     if (word == "16" || word == "bf16") word += "-mixed";
     if (std::find(allowed.begin(), allowed.end(), word) == allowed.end()) {
-      throw entry_fault(*entry, "must be one of " + quoted_list(allowed), nearest_name(word, allowed));
+      throw setting_fault(*entry, "must be one of " + quoted_list(allowed), nearest_name(word, allowed));
     }
     return word;
   }
@@ -281,7 +280,7 @@ class LightningTranslator {
     const YamlEntry* object = argument("mixed_precision");
     if (object != nullptr) {
       if (object->kind != YamlEntry::Kind::kMap) {
-        throw entry_fault(*object, "must be a map with the keywords of a MixedPrecision");
+        throw setting_fault(*object, "must be a map with the keywords of a MixedPrecision");
       }
       fsdp1::translate_precision(mixed_precision_, version_, draft_);
       if (entry != nullptr) draft_.note(*entry, "has no effect on what FSDP casts: `mixed_precision` comes first");
@@ -341,7 +340,7 @@ class LightningTranslator {
     const YamlEntry* size = argument("tensor_parallel_size");
     if (size != nullptr && size->text != "auto") {
       if (entry_whole(*size, 1, "\"auto\" or a number of ranks, 1 or more") == 1) return;
-      throw entry_fault(*size, "is not possible: only data-parallel ranks are sharded, so it must be 1");
+      throw setting_fault(*size, "is not possible: only data-parallel ranks are sharded, so it must be 1");
     }
     const std::optional<int64_t> devices = devices_of_a_node();
     if (devices == 1) return;

@@ -1,7 +1,5 @@
 // TorchFort's YAML. It has no keys for sharding, but ignores blocks that it does not know: a block `fsdp` with our own
 // keys can live in its file.
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -11,7 +9,6 @@
 
 #include "adapters/adapters.hpp"
 #include "adapters/entry_reading.hpp"
-#include "adapters/host_file.hpp"
 #include "adapters/translation_draft.hpp"
 #include "registry/keys.hpp"
 #include "registry/nearest_name.hpp"
@@ -41,17 +38,17 @@ std::string fort_name(std::string_view name) {
 
 class FortTranslator {
  public:
-  FortTranslator(std::string_view text, const std::string& file) : root_(load_yaml(text, file)), draft_(file) {}
+  FortTranslator(std::string_view text, const std::string& file) : root_(read_yaml(text, file)), draft_(file) {}
 
   Translation run() {
-    const YamlBlock top = read_block(root_, draft_.file(), "");
+    const YamlBlock top = table_of(root_, "");
     check_model(top);
     const YamlBlock general = parameters(child_of(root_, "general"), "general", kFortGeneral);
-    const YAML::Node optimizer = child_of(root_, "optimizer");
+    const Setting& optimizer = child_of(root_, "optimizer");
     check_optimizer(optimizer);
     const YamlBlock step = parameters(child_of(optimizer, "general"), "optimizer.general", kFortStep);
-    const YAML::Node own = child_of(root_, "fsdp");
-    collect_own(read_block(own, draft_.file(), "fsdp"), own, "", 0);
+    const Setting& own = child_of(root_, "fsdp");
+    collect_own(table_of(own, "fsdp"), own, "", 0);
     emit_clipping(step);
     const YamlEntry* graphs = find_entry(general, "enable_cuda_graphs");
     if (graphs != nullptr && fort_flag(*graphs)) {
@@ -62,9 +59,9 @@ class FortTranslator {
 
  private:
   /// A block whose keys TorchFort checks.
-  YamlBlock parameters(const YAML::Node& node, const std::string& name, Names known) const {
+  YamlBlock parameters(const Setting& node, const std::string& name, Names known) const {
     YamlBlock block;
-    for (const auto& [key, entry] : read_block(node, draft_.file(), name)) {
+    for (const auto& [key, entry] : table_of(node, name)) {
       const std::string sane = fort_name(key);
       if (std::find(known.begin(), known.end(), sane) == known.end()) {
         throw error_at(entry.key_source, key, "TorchFort knows no key `" + key + "` in `" + name + "`",
@@ -81,27 +78,25 @@ class FortTranslator {
       source.file = draft_.file();
       throw error_at(source, "model", "the block `model` (or `algorithm`) is missing: this is no file of TorchFort");
     }
-    const YamlBlock model = read_block(child_of(root_, "model"), draft_.file(), "model");
+    const YamlBlock model = table_of(child_of(root_, "model"), "model");
     const YamlEntry* type = find_entry(model, "type");
     if (type == nullptr || fort_name(type->text) != "torchscript") return;
-    for (const auto& [key, entry] :
-         read_block(child_of(child_of(root_, "model"), "parameters"), draft_.file(), "parameters")) {
+    for (const auto& [key, entry] : table_of(child_of(child_of(root_, "model"), "parameters"), "parameters")) {
       if (fort_name(key) == "filename" && !entry.text.empty()) return;
     }
-    throw entry_fault(*type, "needs `parameters.filename`, the TorchScript file");
+    throw setting_fault(*type, "needs `parameters.filename`, the TorchScript file");
   }
 
-  void check_optimizer(const YAML::Node& optimizer) const {
-    const YamlBlock block = read_block(optimizer, draft_.file(), "optimizer");
+  void check_optimizer(const Setting& optimizer) const {
+    const YamlBlock block = table_of(optimizer, "optimizer");
     const YamlEntry* type = find_entry(block, "type");
     if (block.empty()) return;
     if (type == nullptr) {
-      throw error_at(find_entry(read_block(root_, draft_.file(), ""), "optimizer")->source, "type",
-                     "`optimizer` has no `type`");
+      throw error_at(find_entry(table_of(root_, ""), "optimizer")->source, "type", "`optimizer` has no `type`");
     }
     const std::string name = fort_name(type->text);
     if (name != "adam" && name != "sgd") {
-      throw entry_fault(*type, "must be one of " + quoted_list(kFortOptimizers), nearest_name(name, kFortOptimizers));
+      throw setting_fault(*type, "must be one of " + quoted_list(kFortOptimizers), nearest_name(name, kFortOptimizers));
     }
     parameters(child_of(optimizer, "parameters"), "optimizer.parameters", name == "adam" ? Names(kFortAdam) : kFortSgd);
   }
@@ -129,13 +124,13 @@ class FortTranslator {
   }
 
   /// The keys of our own block, in tables or dotted.
-  void collect_own(const YamlBlock& block, const YAML::Node& node, const std::string& prefix, int depth) {
+  void collect_own(const YamlBlock& block, const Setting& node, const std::string& prefix, int depth) {
     for (const auto& [name, entry] : block) {
       const std::string key = prefix + name;
       if (entry.kind == YamlEntry::Kind::kNull) continue;
       if (entry.kind == YamlEntry::Kind::kMap && depth < 3) {
-        const YAML::Node inner = child_of(node, name);
-        collect_own(read_block(inner, draft_.file(), key), inner, key + ".", depth + 1);
+        const Setting& inner = child_of(node, name);
+        collect_own(table_of(inner, key), inner, key + ".", depth + 1);
         continue;
       }
       take_own(key, entry);
@@ -164,13 +159,15 @@ class FortTranslator {
         fault ? fault->nearest : "");
   }
 
-  /// The values that an entry can stand for. A decimal number is text to our reader of YAML.
+  /// The values that an entry can stand for. "1e8" is text to YAML 1.1.
   static std::vector<Value> meanings(const YamlEntry& entry) {
     switch (entry.kind) {
       case YamlEntry::Kind::kBool:
         return {entry.flag};
       case YamlEntry::Kind::kInt:
         return {entry.whole};
+      case YamlEntry::Kind::kReal:
+        return {entry.real};
       case YamlEntry::Kind::kList:
         return {entry.list};
       case YamlEntry::Kind::kText: {
@@ -182,7 +179,7 @@ class FortTranslator {
     }
   }
 
-  YAML::Node root_;
+  Setting root_;
   TranslationDraft draft_;
 };
 

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "adapters/entry_reading.hpp"
-#include "adapters/host_file.hpp"
+#include "adapters/host_text.hpp"
+#include "adapters/limits.hpp"
 #include "registry/toml_nesting.hpp"
 
 namespace fsdp2 {
@@ -141,7 +142,7 @@ void collect_flags(const std::vector<FlagWord>& words, PlaceOf place_of, TitanEn
 }  // namespace
 
 TitanEntries read_titan_toml(std::string_view text, const std::string& file) {
-  check_size(text, file);
+  check_host_text(text, file);
   check_toml_nesting(text, file);
   toml::table document;
   try {
@@ -156,12 +157,12 @@ TitanEntries read_titan_toml(std::string_view text, const std::string& file) {
 }
 
 bool holds_titan_flags(std::string_view text) {
-  const std::vector<FlagWord> words = split_words(text.substr(0, kLargestHostFile));
+  const std::vector<FlagWord> words = split_words(text.substr(0, limits::kBytes));
   return !words.empty() && words.front().text.starts_with("--");
 }
 
 TitanEntries read_titan_flags(std::string_view text, const std::string& file) {
-  check_size(text, file);
+  check_host_text(text, file);
   const std::vector<FlagWord> words = split_words(text);
   TitanEntries entries;
   const auto place_of = [&](size_t first, size_t, const std::string& key) {

@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
+#include <iterator>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "adapters/host_text.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -31,139 +36,133 @@ constexpr std::array<std::string_view, 9> kTrueWords{"yes", "Yes", "YES", "true"
 constexpr std::array<std::string_view, 9> kFalseWords{"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"};
 constexpr std::array<std::string_view, 5> kNullWords{"", "~", "null", "Null", "NULL"};
 
-/// Decimal digits with underscores and a sign, as both YAML 1.1 and Python's int() have them.
-std::optional<int64_t> decimal(std::string_view text) {
-  std::string digits;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '_' && i > 0 && i + 1 < text.size()) continue;
-    if (c == '+' && i == 0) continue;
-    digits += c;
+/// Digits of YAML 1.1: 0b binary, 0x hexadecimal, 0 octal, else decimal, with underscores and a sign.
+std::optional<int64_t> yaml_int(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  int base = 10;
+  if (text.starts_with("0b") || text.starts_with("0x")) {
+    base = text[1] == 'b' ? 2 : 16;
+    text.remove_prefix(2);
+  } else if (text.size() > 1 && text[0] == '0') {
+    base = 8;
   }
+  if (text.empty() || text[0] == '_' || text[0] == '-' || text[0] == '+') return std::nullopt;
+  std::string digits(negative ? "-" : "");
+  std::copy_if(text.begin(), text.end(), std::back_inserter(digits), [](char c) { return c != '_'; });
   int64_t value = 0;
-  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || result.ec != std::errc{} || result.ptr != digits.data() + digits.size()) return std::nullopt;
+  const char* const end = digits.data() + digits.size();
+  const auto result = std::from_chars(digits.data(), end, value, base);
+  if (result.ec != std::errc{} || result.ptr != end) return std::nullopt;
   return value;
 }
 
-void type_scalar(YamlEntry& entry, const YAML::Node& node) {
-  entry.kind = YamlEntry::Kind::kText;
-  entry.text = node.Scalar();
+/// A decimal number of YAML 1.1 has a point, and a sign in its exponent: "1e8" is text there.
+std::optional<double> yaml_real(std::string_view text) {
+  const size_t exponent = text.find_first_of("eE");
+  if (text.substr(0, exponent).find('.') == std::string_view::npos) return std::nullopt;
+  if (exponent != std::string_view::npos) {
+    const std::string_view power = text.substr(exponent + 1);
+    if (!power.starts_with('+') && !power.starts_with('-')) return std::nullopt;
+  }
+  Setting written;
+  written.kind = Setting::Kind::kText;
+  std::copy_if(text.begin(), text.end(), std::back_inserter(written.text), [](char c) { return c != '_'; });
+  return as_number(written);
+}
+
+void type_scalar(Setting& setting, const YAML::Node& node) {
+  setting.kind = Setting::Kind::kText;
+  setting.text = node.Scalar();
   if (node.Tag() != "?") return;  // quoted, or tagged as text
-  if (is_one_of(entry.text, kNullWords)) {
-    entry.kind = YamlEntry::Kind::kNull;
-  } else if (is_one_of(entry.text, kTrueWords) || is_one_of(entry.text, kFalseWords)) {
-    entry.kind = YamlEntry::Kind::kBool;
-    entry.flag = is_one_of(entry.text, kTrueWords);
-    entry.text = entry.flag ? "True" : "False";
-  } else if (const auto whole = decimal(entry.text)) {
-    entry.kind = YamlEntry::Kind::kInt;
-    entry.whole = *whole;
-    entry.text = std::to_string(*whole);
+  if (is_one_of(setting.text, kNullWords)) {
+    setting.kind = Setting::Kind::kNull;
+  } else if (is_one_of(setting.text, kTrueWords) || is_one_of(setting.text, kFalseWords)) {
+    setting.kind = Setting::Kind::kBool;
+    setting.flag = is_one_of(setting.text, kTrueWords);
+    setting.text = setting.flag ? "True" : "False";
+  } else if (const auto whole = yaml_int(setting.text)) {
+    setting.kind = Setting::Kind::kInt;
+    setting.whole = *whole;
+    setting.text = std::to_string(*whole);
+  } else if (const auto real = yaml_real(setting.text)) {
+    setting.kind = Setting::Kind::kReal;
+    setting.real = *real;
   }
 }
 
-YamlEntry read_entry(const YAML::Node& key, const YAML::Node& value, const std::string& file) {
-  YamlEntry entry;
-  entry.key_source = at(file, key.Mark(), key.Scalar());
-  entry.source = at(file, value.Mark(), key.Scalar());
-  if (value.IsScalar()) {
-    type_scalar(entry, value);
-  } else if (value.IsSequence()) {
-    entry.kind = YamlEntry::Kind::kList;
-    for (const YAML::Node& element : value) entry.list.push_back(element.IsScalar() ? element.Scalar() : "");
-  } else if (value.IsMap()) {
-    entry.kind = YamlEntry::Kind::kMap;
-  }
-  return entry;
-}
+class YamlReader {
+ public:
+  explicit YamlReader(const std::string& file) : file_(file) {}
 
-template <typename Change>
-std::string changed(std::string_view text, Change change) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(change(static_cast<unsigned char>(c)));
-  return out;
-}
+  /// `key` is that under which the node lies.
+  Setting read(const YAML::Node& node, const std::string& key, size_t depth) {
+    Setting setting;
+    setting.source = at(file_, node.Mark(), key);
+    setting.key_source = setting.source;
+    budget_.count(depth, setting.source);
+    if (node.IsScalar()) {
+      type_scalar(setting, node);
+    } else if (node.IsSequence()) {
+      setting.kind = Setting::Kind::kList;
+      for (const YAML::Node& element : node) setting.list.push_back(read(element, key, depth + 1).text);
+    } else if (node.IsMap()) {
+      setting.kind = Setting::Kind::kMap;
+      read_members(node, setting, depth);
+    }
+    return setting;
+  }
+
+ private:
+  void read_members(const YAML::Node& node, Setting& map, size_t depth) {
+    std::vector<Setting> own;
+    for (const auto& item : node) {
+      if (!item.first.IsScalar()) {
+        throw error_at(at(file_, item.first.Mark(), map.source.key), map.source.key, "a key must be a plain word");
+      }
+      const std::string& key = item.first.Scalar();
+      ReadBudget::check_key(key, at(file_, item.first.Mark(), {}));
+      if (key == "<<" && item.first.Tag() == "?") {
+        merge(item.second, map, depth);
+        continue;
+      }
+      Setting member = read(item.second, key, depth + 1);
+      member.key = key;
+      member.key_source = at(file_, item.first.Mark(), key);
+      own.push_back(std::move(member));
+    }
+    std::move(own.begin(), own.end(), std::back_inserter(map.members));
+  }
+
+  /// "<<: *other" brings the keys of other maps, of which the first one counts; those of the map itself count more.
+  void merge(const YAML::Node& node, Setting& map, size_t depth) {
+    std::vector<YAML::Node> others;
+    if (node.IsMap()) others.push_back(node);
+    if (node.IsSequence()) {
+      for (const YAML::Node& other : node) others.push_back(other);
+    }
+    for (auto other = others.rbegin(); other != others.rend(); ++other) {
+      if (!other->IsMap()) throw error_at(at(file_, node.Mark(), "<<"), "<<", "`<<` must be a map, or a list of maps");
+      Setting merged = read(*other, map.source.key, depth + 1);
+      std::move(merged.members.begin(), merged.members.end(), std::back_inserter(map.members));
+    }
+  }
+
+  const std::string& file_;
+  ReadBudget budget_;
+};
 
 }  // namespace
 
-YamlBlock read_block(const YAML::Node& node, const std::string& file, const std::string& name, std::string_view prefix,
-                     std::string_view added) {
-  YamlBlock block;
-  if (!node.IsDefined() || node.IsNull()) return block;
-  if (!node.IsMap()) {
-    throw error_at(at(file, node.Mark(), name), name,
-                   (name.empty() ? "the file" : "`" + name + "`") + " must be a map");
+Setting read_yaml(std::string_view text, const std::string& file) {
+  check_host_text(text, file);
+  YAML::Node root;
+  try {
+    root = YAML::Load(std::string(text));
+  } catch (const YAML::Exception& error) {
+    throw error_at(at(file, error.mark, {}), {}, "this is not YAML: " + shown(error.msg));
   }
-  for (const auto& item : node) {
-    if (!item.first.IsScalar()) {
-      throw error_at(at(file, item.first.Mark(), name), name, "a key must be a plain word");
-    }
-    std::string key = item.first.Scalar();
-    if (!key.starts_with(prefix)) key.insert(0, added);
-    block.insert_or_assign(std::move(key), read_entry(item.first, item.second, file));
-  }
-  return block;
-}
-
-const YamlEntry* find_entry(const YamlBlock& block, std::string_view key) {
-  const auto found = block.find(key);
-  if (found == block.end() || found->second.kind == YamlEntry::Kind::kNull) return nullptr;
-  return &found->second;
-}
-
-std::optional<int64_t> as_int(const YamlEntry& entry) {
-  if (entry.kind == YamlEntry::Kind::kInt) return entry.whole;
-  if (entry.kind == YamlEntry::Kind::kText) return decimal(entry.text);
-  return std::nullopt;
-}
-
-std::optional<bool> as_truth(const YamlEntry& entry) {
-  constexpr std::array<std::string_view, 6> kYes{"y", "yes", "t", "true", "on", "1"};
-  constexpr std::array<std::string_view, 6> kNo{"n", "no", "f", "false", "off", "0"};
-  const std::string word = lower_case(entry.text);
-  if (is_one_of(word, kYes)) return true;
-  if (is_one_of(word, kNo)) return false;
-  return std::nullopt;
-}
-
-bool is_truthy(const YamlEntry& entry) {
-  switch (entry.kind) {
-    case YamlEntry::Kind::kNull:
-      return false;
-    case YamlEntry::Kind::kBool:
-      return entry.flag;
-    case YamlEntry::Kind::kInt:
-      return entry.whole != 0;
-    case YamlEntry::Kind::kText:
-      return !entry.text.empty();
-    case YamlEntry::Kind::kList:
-      return !entry.list.empty();
-    case YamlEntry::Kind::kMap:
-      return true;
-  }
-  return true;
-}
-
-std::string lower_case(std::string_view text) {
-  return changed(text, [](int c) { return std::tolower(c); });
-}
-
-std::string upper_case(std::string_view text) {
-  return changed(text, [](int c) { return std::toupper(c); });
-}
-
-std::string as_written(const YamlEntry& entry) {
-  switch (entry.kind) {
-    case YamlEntry::Kind::kBool:
-      return entry.source.key + ": " + (entry.flag ? "true" : "false");
-    case YamlEntry::Kind::kList:
-      return entry.source.key + ": a list";
-    case YamlEntry::Kind::kMap:
-      return entry.source.key + ": a map";
-    default:
-      return entry.source.key + ": " + entry.text;
-  }
+  return YamlReader(file).read(root, {}, 0);
 }
 
 }  // namespace fsdp2

@@ -22,6 +22,8 @@ std::string_view detected(const std::string& text, const std::string& file = "a.
 TEST(Detect, CaseFiles) {
   EXPECT_EQ(detected(case_file("accelerate/v1_hybrid_size.yaml")), "accelerate");
   EXPECT_EQ(detected(case_file("accelerate/v2_mesh_leftovers.yaml")), "accelerate");
+  EXPECT_EQ(detected(case_file("deepspeed/hpz_bf16.json"), "a.json"), "deepspeed");
+  EXPECT_EQ(detected(case_file("transformers/legacy_words.json"), "a.json"), "transformers");
   EXPECT_EQ(detected(case_file("lightning/norm_clip.yaml")), "lightning");
   EXPECT_EQ(detected(case_file("torchtitan/hsdp_never.toml"), "a.toml"), "torchtitan");
   EXPECT_EQ(detected(case_file("torchtitan/hsdp_never.toml"), "without_suffix"), "torchtitan");

@@ -65,10 +65,10 @@ TEST_P(DialectCase, ComesOutAsStated) {
   EXPECT_EQ(read_options(to_toml(config.options), "printed"), config.options);
 }
 
-INSTANTIATE_TEST_SUITE_P(Accelerate, DialectCase,
-                         testing::Values("accelerate/v1_hybrid_size.yaml", "accelerate/v2_mesh_leftovers.yaml"));
-INSTANTIATE_TEST_SUITE_P(Torchtitan, DialectCase, testing::Values("torchtitan/hsdp_never.toml"));
-INSTANTIATE_TEST_SUITE_P(Lightning, DialectCase, testing::Values("lightning/norm_clip.yaml"));
+INSTANTIATE_TEST_SUITE_P(Hosts, DialectCase,
+                         testing::Values("accelerate/v1_hybrid_size.yaml", "accelerate/v2_mesh_leftovers.yaml",
+                                         "transformers/legacy_words.json", "torchtitan/hsdp_never.toml",
+                                         "deepspeed/hpz_bf16.json", "lightning/norm_clip.yaml"));
 
 }  // namespace
 }  // namespace fsdp2

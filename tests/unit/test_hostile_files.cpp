@@ -78,8 +78,8 @@ TEST(HostileFiles, MutatedFiles) {
   std::mt19937 random(7);  // NOLINT: the same files on every run
   const std::string folder = std::string(FSDP2_SOURCE_DIR) + "/tests/cases/dialects/";
   const std::string pieces = "{}[]:,#&*!|>'\"%@`-?=.\n\t \\0123456789axe";
-  for (const char* path :
-       {"accelerate/v1_hybrid_size.yaml", "torchtitan/hsdp_never.toml", "lightning/norm_clip.yaml"}) {
+  for (const char* path : {"accelerate/v1_hybrid_size.yaml", "torchtitan/hsdp_never.toml", "lightning/norm_clip.yaml",
+                           "deepspeed/hpz_bf16.json", "transformers/legacy_words.json"}) {
     const std::string text = test::read_file(folder + path);
     for (int round = 0; round < 60; ++round) {
       std::string mutant = text;

@@ -253,7 +253,7 @@ TEST(Torchtitan, HostileText) {
   for (int i = 0; i < 2000; ++i) numbers += "1.5, ";
   EXPECT_NO_THROW(titan(numbers + "]\ny = \"" + dots + "\" # " + dots + "\nz = '''\n" + dots + "\n'''\n"));
   EXPECT_EQ(titan_error(std::string((1U << 20U) + 1, '#')),
-            "t.toml: this is larger than 1048576 bytes: no configuration file is");
+            "t.toml: the text is larger than 1 MiB, which no configuration is");
   EXPECT_NO_THROW(titan(std::string((1U << 20U), '#')));
   EXPECT_NO_THROW(titan("--" + std::string(500'000, '\'')));
   EXPECT_EQ(text_of([&] { read_given(dots + "a = 1\n", "own.toml"); }),

@@ -1,7 +1,5 @@
 #include "adapters/yaml_block.hpp"
 
-#include <yaml-cpp/yaml.h>
-
 #include "helpers.hpp"
 
 namespace fsdp2 {
@@ -10,7 +8,7 @@ namespace {
 using Kind = YamlEntry::Kind;
 
 YamlBlock read(const std::string& yaml) {
-  return read_block(YAML::Load(yaml), "a.yaml", "block");
+  return table_of(read_yaml(yaml, "a.yaml"), "block");
 }
 
 TEST(YamlBlock, TypesOfYaml11) {
@@ -46,7 +44,7 @@ TEST(YamlBlock, PlacesCountFromOne) {
 
 TEST(YamlBlock, PrefixIsAddedAndTheLastOfTwoCounts) {
   const YamlBlock block =
-      read_block(YAML::Load("version: 1\nfsdp_version: 2\n"), "a.yaml", "fsdp_config", "fsdp", "fsdp_");
+      table_of(read_yaml("version: 1\nfsdp_version: 2\n", "a.yaml"), "fsdp_config", "fsdp", "fsdp_");
   ASSERT_EQ(block.size(), 1U);
   EXPECT_EQ(block.at("fsdp_version").whole, 2);
   EXPECT_EQ(block.at("fsdp_version").source.key, "fsdp_version");
@@ -70,6 +68,33 @@ TEST(YamlBlock, TruthOfPython) {
   EXPECT_FALSE(is_truthy(read("a: 0").at("a")));
   EXPECT_FALSE(is_truthy(read("a: ''").at("a")));
   EXPECT_FALSE(is_truthy(read("a: []").at("a")));
+}
+
+TEST(YamlBlock, NumbersOfYaml11) {
+  const YamlBlock block =
+      read("a: 010\nb: 0x1F\nc: -0b11\nd: 1.0e+8\ne: 1.5\nf: 09\ng: '1_0'\nh: '1__0'\ni: 1.0e8\nj: 0\n");
+  EXPECT_EQ(block.at("a").whole, 8);
+  EXPECT_EQ(block.at("b").whole, 31);
+  EXPECT_EQ(block.at("c").whole, -3);
+  EXPECT_EQ(block.at("d").kind, Kind::kReal);
+  EXPECT_EQ(as_number(block.at("d")), 1e8);
+  EXPECT_EQ(as_int(block.at("d")), std::nullopt);
+  EXPECT_EQ(as_number(block.at("e")), 1.5);
+  EXPECT_EQ(block.at("f").kind, Kind::kText);
+  EXPECT_EQ(as_int(block.at("g")), 10);
+  EXPECT_EQ(as_int(block.at("h")), std::nullopt);
+  EXPECT_EQ(block.at("i").kind, Kind::kText);
+  EXPECT_EQ(block.at("j").whole, 0);
+}
+
+TEST(YamlBlock, MergedMaps) {
+  const Setting root = read_yaml(
+      "base: &base\n  x: 1\n  y: 2\nother: &other {y: 5, z: 6}\nuser:\n  y: 3\n  <<: [*base, *other]\n", "a.yaml");
+  const YamlBlock user = table_of(*find_member(root, "user"), "user");
+  EXPECT_EQ(user.at("x").whole, 1);
+  EXPECT_EQ(user.at("y").whole, 3);
+  EXPECT_EQ(user.at("z").whole, 6);
+  EXPECT_EQ(place(user.at("x").source), "a.yaml:2:6: ");
 }
 
 TEST(YamlBlock, MustBeAMap) {

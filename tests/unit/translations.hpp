@@ -1,11 +1,11 @@
 // Shared by the tests of adapters: what a translation holds, in the words of a test.
 #pragma once
-#include <gtest/gtest.h>
-
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "adapters/adapter.hpp"
+#include "helpers.hpp"
 
 namespace fsdp2::test {
 
@@ -14,6 +14,24 @@ inline bool notes_name(const Translation& translation, const std::string& text) 
     if (note.find(text) != std::string::npos) return true;
   }
   return false;
+}
+
+template <typename T>
+T value(const Translation& translation, const std::string& key) {
+  const auto found = translation.given.find(key);
+  EXPECT_NE(found, translation.given.end()) << key;
+  if (found == translation.given.end()) return T{};
+  const T* held = std::get_if<T>(&found->second.value);
+  EXPECT_NE(held, nullptr) << key << " is of another type";
+  return held == nullptr ? T{} : *held;
+}
+
+inline std::string text_value(const Translation& translation, const std::string& key) {
+  return value<std::string>(translation, key);
+}
+
+inline std::vector<std::string> list_value(const Translation& translation, const std::string& key) {
+  return value<std::vector<std::string>>(translation, key);
 }
 
 /// The value of a key, as TOML would have it: "true", "2", "full_shard", "a, b"; "-" where the key is not given.

@@ -134,7 +134,7 @@ typedef struct fsdp2_translation_output {
 
 typedef struct fsdp2_adapter {
   size_t struct_size;
-  const char* dialect; /* "acme"; "accelerate" is taken */
+  const char* dialect; /* "acme"; those of the plugin are taken: dialect_name in plugin.h */
   const char* help;    /* a few words for a person, or null */
   void* user;          /* first argument of translate */
   /* 0: the keys are in `output`. They are checked as if they stood in [fsdp]. */
