@@ -53,7 +53,7 @@ constexpr std::array<std::string_view, 9> kArguments{"output_dir",
                                                      "per_device_train_batch_size"};
 
 /// What `fsdp` asks for, with the words of its old form.
-struct Words {
+struct LegacyWords {
   const Setting* strategy = nullptr;  // the setting that has the word
   std::string word;
   const Setting* offload = nullptr;
@@ -358,7 +358,7 @@ class TransformersTranslator : public HuggingFaceTranslator {
   const TranslationContext& context_;
   bool has_arguments_ = false;
   SettingsTable config_;
-  Words words_;
+  LegacyWords words_;
 };
 
 }  // namespace
