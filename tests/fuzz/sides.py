@@ -42,7 +42,8 @@ def be_rank(rank, cases, folders, meeting):
     try:
         torch.set_num_threads(1)
         size = max(WORLDS)
-        dist.init_process_group("gloo", store=dist.FileStore(os.path.join(meeting, "store"), size), rank=rank, world_size=size)
+        store = dist.FileStore(os.path.join(meeting, "store"), size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
         meshes = {}
         for key in sorted({mesh_key(case) for case in cases}):  # all ranks of the pool take part in making one
             ranks = torch.arange(torch.Size(key).numel()).view(key)
