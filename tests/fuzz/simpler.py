@@ -1,12 +1,16 @@
 """From a case that fails to the smallest that still does."""
 from draw import CHOICES, settled
 
+SIMPLEST = {name: next(iter(values)) for name, values in CHOICES.items() if name not in ("wrapping", "freezing")}
+
 
 def changed(case):
     """Cases that lack one thing of `case`; not all of them fit together."""
     def without(**changes):
         return {**case, **changes}
 
+    yield without(**SIMPLEST)
+    yield without(**{**SIMPLEST, "world": case["world"], "strategy": case["strategy"], "replicate": case["replicate"]})
     for b in range(len(case["blocks"])):
         again = case["block_again"]
         yield without(blocks=case["blocks"][:b] + case["blocks"][b + 1:],
@@ -27,9 +31,8 @@ def changed(case):
         yield without(head_is_unit=False)
     if case["block_again"] is not None:
         yield without(block_again=None)
-    for name, weights in CHOICES.items():
-        if name not in ("wrapping", "freezing"):
-            yield without(**{name: next(iter(weights))})
+    for name, value in SIMPLEST.items():
+        yield without(**{name: value})
 
 
 def simpler(case):
