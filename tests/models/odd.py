@@ -179,9 +179,7 @@ class Half(nn.Module):
         self.up = nn.Linear(8, 8)
 
     def forward(self, x):
-        with torch.no_grad():
-            y = torch.tanh(self.up(x))
-        return self.up(x) * y
+        return self.up(x) * torch.tanh(x)
 
 
 class ForksItsPart(nn.Module):
