@@ -282,6 +282,31 @@ RANK_CASE_ON(Behaviour_K6, peak_in_backward_where_units_are_kept, 2) {
   peak_in_backward(context, "shard_grad_op");
 }
 
+/// Rank 0 collects the whole model; the other one takes one parameter at a time, what it sends of it, and Gloo's copies
+/// of both, for a moment.
+RANK_CASE(Behaviour_I4, memory_of_ranks_that_collect_nothing) {
+  const CountedAllocations counted;
+  auto module = load(context, "Wide");
+  const auto sharded = shard(context, module, units_of({"WideBlock"}));
+  int64_t largest = 0;
+  for (const ShardGeometry& part : sharded->geometry()) largest = std::max(largest, numel(part.shape) * int64_t{4});
+  const int64_t start = CountingAllocator::live;
+  CountingAllocator::peak = start;
+  std::vector<at::Tensor> collected;
+  for (const NamedTensor& parameter : sharded->parameters()) {
+    const at::Tensor full = sharded->gather_tensor(parameter.name, parameter.tensor, /*only_rank=*/0);
+    EXPECT_EQ(full.defined(), context.rank() == 0);
+    if (full.defined()) collected.push_back(full);
+  }
+  constexpr int64_t kSlack = int64_t{16} * 1024;
+  if (context.rank() != 0) {
+    EXPECT_LE(CountingAllocator::peak - start, 3 * largest + kSlack);
+    EXPECT_LE(CountingAllocator::live - start, kSlack);
+  } else {
+    EXPECT_EQ(collected.size(), sharded->parameters().size());
+  }
+}
+
 RANK_CASE(Memory, tiny_parameters_are_padded_as_the_plan_says) {
   auto module = load(context, "TinyUnits");
   Sharding sharding;
