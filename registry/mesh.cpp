@@ -41,7 +41,10 @@ Mesh mesh_of(const Config& config, int64_t world, std::optional<int64_t> node) {
   Mesh mesh{asked.replicate.value_or(asked.shard.value_or(kRest) == kRest ? 1 : kRest), asked.shard.value_or(kRest)};
   const int64_t known = mesh.replicate == kRest ? mesh.shard : mesh.replicate;
   const bool has_rest = mesh.replicate == kRest || mesh.shard == kRest;
-  if (has_rest ? world % known != 0 : mesh.replicate * mesh.shard != world) {
+  const auto has_the_ranks = [&] {  // without a product that may overflow
+    return mesh.replicate <= world && mesh.shard <= world && mesh.replicate * mesh.shard == world;
+  };
+  if (has_rest ? world % known != 0 : !has_the_ranks()) {
     const std::string key = mesh.replicate == kRest || !asked.replicate ? "mesh.shard" : "mesh.replicate";
     const std::string text = has_rest ? "`" + key + " = " + std::to_string(known) + "` does not divide the "
                                       : "a mesh of " + std::to_string(mesh.replicate) + " x " +

@@ -217,6 +217,14 @@ void UnitCall::hook_pre_backward(const c10::IValue& outputs) {
 }
 
 c10::IValue UnitCall::end(c10::IValue outputs) {
+  if (outputs.isFuture()) {
+    outputs.toFuture()->wait();  // while there are parameters
+    throw Error(ErrorCode::kUnsupported,
+                unit_->title() +
+                    " returns a future of torch.jit.fork, which would go on without its parameters; wait " +
+                    "for it inside the unit",
+                {.module = unit_->path()});
+  }
   unit_->check_unchanged();
   hand_back_written_inputs();
   release(outputs);

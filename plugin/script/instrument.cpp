@@ -9,12 +9,31 @@ namespace fsdp2 {
 
 namespace jit = torch::jit;
 
+namespace {
+
+/// Whether each future goes into waits only: not into a list, or out of the method.
+bool forks_are_waited_for(const jit::Block& block) {
+  for (const jit::Node* node : block.nodes()) {
+    if (node->kind() == c10::prim::fork) {
+      for (const jit::Use& use : node->output()->uses()) {
+        if (use.user->kind() != c10::aten::wait) return false;
+      }
+    }
+    for (const jit::Block* inner : node->blocks()) {
+      if (!forks_are_waited_for(*inner)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 jit::GraphFunction* copy_method(jit::Function& method) {
   jit::GraphFunction& original = jit::toGraphFunction(method);
   original.ensure_defined();
   std::shared_ptr<jit::Graph> graph = original.graph()->copy();
   // A fork would run in the optimising executor, and what comes after its wait in another thread.
-  jit::InlineForkWait(graph);
+  if (forks_are_waited_for(*graph->block())) jit::InlineForkWait(graph);
   auto copy = std::make_unique<jit::GraphFunction>(method.qualname(), std::move(graph), nullptr);
   copy->setSchema(method.getSchema());
   // Run as it is written. The optimising executor differentiates by formulas of its own: wrong ones around no_grad(),

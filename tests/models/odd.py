@@ -196,6 +196,24 @@ class ForksItsPart(nn.Module):
         return self.down(torch.jit.wait(part)) + other
 
 
+class ReturnsFuture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Half()
+
+    def forward(self, x: torch.Tensor) -> torch.jit.Future[torch.Tensor]:
+        return torch.jit.fork(self.first, x)
+
+
+class WaitsOutside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = ReturnsFuture()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.jit.wait(self.layer(x))
+
+
 class ForksInside(nn.Module):
     def __init__(self):
         super().__init__()
@@ -794,7 +812,7 @@ def mixed():
 
 def export(save):
     plain = [
-        Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Wide, ForksInside, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
+        Containers, DictOutput, TwoOutputs, SideBySide, Chain, Loop, Chosen, Wide, ForksInside, WaitsOutside, Nested, OneObjectTwoPaths, Forked, ReluOfLinear,
         ReluReadAgain, ReluOfView, ReluOfViewNotRead, WritesBuffer, OutputChanged, ViewsChanged, ReadsOutputTwice, Square,
         SquareInside, AttentionModel, ParentReads, Buffers, ThreeLayers, CallsFeatures, MayRaise, UnitMayRaise, ClipsItself,
         ScalarParameter, EmptyParameter, ReturnsNothing, NoGradInside,

@@ -111,6 +111,13 @@ RANK_CASE(ParameterKinds, forks_inside_a_unit) {
   expect_odd_trains(context, "ForksInside", {"ForksItsPart"});
 }
 
+RANK_CASE(ParameterKinds, a_future_that_leaves_its_unit) {
+  auto module = load(context, "WaitsOutside");
+  const auto sharded = shard(context, module, units_of({"ReturnsFuture"}));
+  const std::string text = text_of_fault([&] { module.forward({odd_input(0, 0)}); });
+  EXPECT_NE(text.find("unit `layer` returns a future of torch.jit.fork"), std::string::npos) << text;
+}
+
 RANK_CASE(ParameterKinds, no_grad_inside_a_forward) {
   expect_odd_trains(context, "NoGradInside", {"Layer"}, odd_recipe(4));
 }

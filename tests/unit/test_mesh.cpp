@@ -43,6 +43,9 @@ TEST(Mesh, HybridShardsInsideANode) {
 }
 
 TEST(Mesh, OneThatDoesNotHaveTheRanksIsNamed) {
+  EXPECT_EQ(refusal("mesh.replicate = 3\nmesh.shard = 6148914691236517208", 8).find("t.toml:2:18: a mesh of 3 x 6148"),
+            0U)
+      << refusal("mesh.replicate = 3\nmesh.shard = 6148914691236517208", 8);
   EXPECT_EQ(refusal("mesh.replicate = 3", 8),
             "t.toml:2:18: `mesh.replicate = 3` does not divide the 8 ranks there are");
   EXPECT_EQ(refusal("mesh.shard = 3", 8), "t.toml:2:14: `mesh.shard = 3` does not divide the 8 ranks there are");
