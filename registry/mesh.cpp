@@ -33,6 +33,11 @@ Mesh mesh_of_nodes(const Config& config, int64_t world, std::optional<int64_t> n
 
 }  // namespace
 
+bool covers(const Mesh& mesh, int64_t world) {
+  if (mesh.replicate < 1 || mesh.shard < 1 || mesh.replicate > world || mesh.shard > world) return false;
+  return mesh.replicate * mesh.shard == world;
+}
+
 Mesh mesh_of(const Config& config, int64_t world, std::optional<int64_t> node) {
   const MeshOptions& asked = config.options.mesh;
   if (is_hybrid(config.options) && !asked.replicate && !asked.shard) return mesh_of_nodes(config, world, node);
@@ -41,10 +46,7 @@ Mesh mesh_of(const Config& config, int64_t world, std::optional<int64_t> node) {
   Mesh mesh{asked.replicate.value_or(asked.shard.value_or(kRest) == kRest ? 1 : kRest), asked.shard.value_or(kRest)};
   const int64_t known = mesh.replicate == kRest ? mesh.shard : mesh.replicate;
   const bool has_rest = mesh.replicate == kRest || mesh.shard == kRest;
-  const auto has_the_ranks = [&] {  // without a product that may overflow
-    return mesh.replicate <= world && mesh.shard <= world && mesh.replicate * mesh.shard == world;
-  };
-  if (has_rest ? world % known != 0 : !has_the_ranks()) {
+  if (has_rest ? world % known != 0 : !covers(mesh, world)) {
     const std::string key = mesh.replicate == kRest || !asked.replicate ? "mesh.shard" : "mesh.replicate";
     const std::string text = has_rest ? "`" + key + " = " + std::to_string(known) + "` does not divide the "
                                       : "a mesh of " + std::to_string(mesh.replicate) + " x " +

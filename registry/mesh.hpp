@@ -13,4 +13,7 @@ namespace fsdp2 {
 /// Error, at the key, where the mesh is not as large as the world, or the node is needed and not known.
 Mesh mesh_of(const Config& config, int64_t world, std::optional<int64_t> node = {});
 
+/// Whether the mesh has exactly `world` ranks. For any numbers: their product need not fit.
+bool covers(const Mesh& mesh, int64_t world);
+
 }  // namespace fsdp2

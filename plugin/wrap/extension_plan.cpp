@@ -10,6 +10,7 @@
 #include "plugin/wrap/policies.hpp"
 #include "registry/error.hpp"
 #include "registry/extension_call.hpp"
+#include "registry/mesh.hpp"
 #include "registry/registry.hpp"
 #include "registry/reshard.hpp"
 #include "registry/toml_writer.hpp"
@@ -211,12 +212,9 @@ std::map<size_t, ReshardAfterForward> checked_choices(const ModuleTree& tree,
 }
 
 Mesh checked_mesh(const Mesh& mesh, int64_t world) {
-  const auto [replicate, shard] = mesh;
-  // Each within the world first: the product of any two numbers may be too large.
-  const bool fits = replicate >= 1 && shard >= 1 && replicate <= world && shard <= world && replicate * shard == world;
-  if (fits) return mesh;
-  throw Error(ErrorCode::kInvalidArgument, "it asked for a mesh of " + std::to_string(replicate) + " x " +
-                                               std::to_string(shard) + ", and there are " + std::to_string(world) +
+  if (covers(mesh, world)) return mesh;
+  throw Error(ErrorCode::kInvalidArgument, "it asked for a mesh of " + std::to_string(mesh.replicate) + " x " +
+                                               std::to_string(mesh.shard) + ", and there are " + std::to_string(world) +
                                                " ranks");
 }
 
