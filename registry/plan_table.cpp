@@ -1,7 +1,5 @@
 // A plan as a table for a person.
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,25 +7,10 @@
 #include "registry/layout.hpp"
 #include "registry/nearest_name.hpp"
 #include "registry/plan.hpp"
+#include "registry/text_table.hpp"
 
 namespace fsdp2 {
 namespace {
-
-using Row = std::vector<std::string>;
-
-std::string bytes_text(int64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %s", value, kUnits[unit]);
-  return text.data();
-}
 
 std::string buffers_text(const PlannedUnit& unit) {
   std::string text;
@@ -49,7 +32,7 @@ std::string casts_text(const PlannedUnit& unit) {
   return text;
 }
 
-Row row_of(const Plan& plan, const PlannedUnit& unit) {
+TextRow row_of(const Plan& plan, const PlannedUnit& unit) {
   return {unit.path.empty() ? "(root)" : unit.path,
           unit.class_name,
           std::to_string(unit.parameters.size()),
@@ -64,25 +47,6 @@ Row row_of(const Plan& plan, const PlannedUnit& unit) {
           casts_text(unit)};
 }
 
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string blank(widths[i] - row[i].size(), ' ');
-      // Names to the left, numbers (columns 3 and 5 to 8) to the right.
-      const bool right = i == 2 || (i >= 4 && i <= 7);
-      line += (i == 0 ? "" : "  ") + (right ? blank + row[i] : row[i] + blank);
-    }
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string to_table(const Plan& plan) {
@@ -92,14 +56,14 @@ std::string to_table(const Plan& plan) {
                      std::to_string(plan.mesh.shard) + ")\n";
   const bool casts = std::any_of(plan.units.begin(), plan.units.end(),
                                  [](const PlannedUnit& unit) { return unit.inputs_cast || unit.outputs_cast; });
-  std::vector<Row> rows{{"unit", "class", "parameters", "dtype", "whole", "a rank", "padding B", "at most B", "reshard",
-                         casts ? "casts" : ""}};
+  std::vector<TextRow> rows{{"unit", "class", "parameters", "dtype", "whole", "a rank", "padding B", "at most B",
+                             "reshard", casts ? "casts" : ""}};
   int64_t padding = 0;
   for (const PlannedUnit& unit : plan.units) {
     rows.push_back(row_of(plan, unit));
     padding += padding_bytes(unit, plan.mesh.shard);
   }
-  text += aligned(rows);
+  text += aligned(rows, {2, 4, 5, 6, 7});
   text += "parameters " + bytes_text(parameter_bytes(plan)) + ", a rank holds " + bytes_text(shard_bytes(plan)) +
           " (padding over all ranks " + std::to_string(padding) + " B) and gathers at most " +
           bytes_text(peak_unsharded_bytes(plan)) + " beside it at once\n";

@@ -99,10 +99,9 @@ void ModuleArchive::read_structure() {
   const auto constant_table =
       jit::readArchiveAndTensors("constants", "", "", resolve, jit::ObjLoaderFunc, c10::Device(c10::kCPU), *reader_);
   for (const auto& constant : constant_table.toTupleRef().elements()) constants->push_back(constant);
-  const jit::Module module(jit::readArchiveAndTensors("data", "", "", resolve, jit::ObjLoaderFunc,
-                                                      c10::Device(c10::kCPU), *reader_,
-                                                      jit::Unpickler::defaultTypeParser, context)
-                               .toObject());
+  module_ = jit::Module(jit::readArchiveAndTensors("data", "", "", resolve, jit::ObjLoaderFunc, c10::Device(c10::kCPU),
+                                                   *reader_, jit::Unpickler::defaultTypeParser, context)
+                            .toObject());
   for (const std::string& record : reader_->getAllRecords()) {
     if (!is_data(record)) continue;
     const std::string key = record.substr(std::string(kDataPrefix).size());
@@ -113,8 +112,8 @@ void ModuleArchive::read_structure() {
     const auto found = records.find(tensor.storage().unsafeGetStorageImpl());
     if (found != records.end()) tensors_.emplace(name, TensorRecord{found->second, tensor});
   };
-  for (const auto& parameter : module.named_parameters()) add(parameter.name, parameter.value);
-  for (const auto& buffer : module.named_buffers()) add(buffer.name, buffer.value);
+  for (const auto& parameter : module_.named_parameters()) add(parameter.name, parameter.value);
+  for (const auto& buffer : module_.named_buffers()) add(buffer.name, buffer.value);
 }
 
 void ModuleArchive::require(const std::string& name, at::IntArrayRef shape, at::ScalarType dtype) const {

@@ -29,6 +29,9 @@ class ModuleArchive {
   ModuleArchive& operator=(const ModuleArchive&) = delete;
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }
+  /// The module, whose tensors' memory is the mapping: what is not read is not in memory. For looking at, not for use:
+  /// its code names the file's own lines, not those it was written from.
+  [[nodiscard]] const torch::jit::Module& module() const { return module_; }
   /// Parameters, buffers and other tensor attributes by their full names; tied ones under each. Empty tensors have no
   /// record.
   [[nodiscard]] const std::map<std::string, TensorRecord>& tensors() const { return tensors_; }
@@ -47,6 +50,7 @@ class ModuleArchive {
 
   std::shared_ptr<MappedFile> file_;
   std::shared_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  torch::jit::Module module_;
   std::map<std::string, TensorRecord> tensors_;
 };
 

@@ -1,0 +1,40 @@
+// What the commands of the program `fsdp2` have in common.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace fsdp2::cli {
+
+/// Keys are printed in the order in which they are set.
+using Json = nlohmann::ordered_json;
+
+/// How the program ends.
+enum Exit : int {
+  kDone = 0,
+  kRefused = 1,  // the input is at fault, or the answer is no
+  kMisused = 2,  // the command line is at fault
+};
+
+/// The command that was chosen. Commands print their result to standard output, remarks to standard error.
+struct Invocation {
+  std::function<Exit()> run;
+  bool json = false;  // for programs: one JSON object on standard output
+};
+
+/// A subcommand with the options that all have. `examples`: lines that `--help` ends with.
+CLI::App* add_command(CLI::App& program, Invocation& invocation, const std::string& name, const std::string& help,
+                      const std::string& examples);
+
+/// Runs it; an error is printed, with `--json` as {"error": {...}} to standard output.
+Exit run(const Invocation& invocation);
+
+/// To standard output, with two blanks of indent.
+void print(const Json& json);
+
+// The commands. Each adds itself to the program.
+void add_strategies(CLI::App& program, Invocation& invocation);
+void add_dialects(CLI::App& program, Invocation& invocation);
+
+}  // namespace fsdp2::cli
