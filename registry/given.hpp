@@ -14,12 +14,12 @@ namespace fsdp2 {
 
 /// Where a key was written. All empty: in a program.
 struct Source {
-  std::string file;
+  std::string file = {};
   int64_t line = 0;  // from 1; 0 is unknown
   int64_t column = 0;
-  std::string override_text;  // the whole override, "wrap.policy=size"
-  std::string key;            // as written there, which in another host's file is not our name; empty: ours
-  bool translated = false;    // comes from another host's file
+  std::string override_text = {};  // the whole override, "wrap.policy=size"
+  std::string key = {};            // as written there, which in another host's file is not our name; empty: ours
+  bool translated = false;         // comes from another host's file
   bool operator==(const Source&) const = default;
 };
 

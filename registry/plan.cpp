@@ -65,64 +65,6 @@ std::vector<size_t> started_ahead(const Plan& plan, const std::vector<size_t>& o
   return {first, first + static_cast<int64_t>(count)};
 }
 
-/// The most bytes of full parameters at once in a forward or a backward, gathers that run ahead included.
-int64_t peak_of_pass(const Plan& plan, bool backward) {
-  const std::vector<size_t> order = backward ? backward_order(plan) : forward_order(plan);
-  int64_t kept = 0;
-  std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
-  for (size_t u = 0; u < plan.units.size(); ++u) {
-    const PlannedUnit& unit = plan.units[u];
-    const int64_t own = unit.reshard_after_forward ? block_bytes(plan, unit) : extra_bytes(plan, unit);
-    kept += own;
-    if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
-  }
-  int64_t peak = 0;
-  std::vector<size_t> ahead;  // gathered, of units that have not run yet
-  for (size_t i = 0; i < order.size(); ++i) {
-    const size_t u = order[i];
-    const bool was_ahead = std::erase(ahead, u) > 0;
-    // Of units that are kept, what lies inside comes after.
-    const bool is_kept = !plan.units[u].reshard_after_forward;
-    int64_t bytes = kept - (is_kept ? kept_inside[u] : 0);
-    for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
-      if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
-      if (!unit->parent) break;
-      bytes -= block_bytes(plan, plan.units[*unit->parent]);  // whole, so nothing else is kept of it
-    }
-    // Beside the whole when backward begins to gather it, and when its call ends: by then what lies inside has run.
-    const int64_t own_block = block_bytes(plan, plan.units[u]);
-    const int64_t own_parts = copied_bytes(plan, plan.units[u]);
-    peak = std::max(peak, bytes + own_parts);
-    const auto add = [&](size_t next) {
-      const PlannedUnit& unit = plan.units[next];
-      const bool is_counted = !unit.reshard_after_forward && !(is_kept && encloses(plan, u, next));
-      bytes += (is_counted ? 0 : extra_bytes(plan, unit)) + copied_bytes(plan, unit);
-    };
-    for (const size_t next : ahead) {
-      add(next);
-      bytes -= block_bytes(plan, plan.units[next]);
-    }
-    // A gather that ran ahead is copied out while others are in flight, and has done with the block.
-    peak = std::max(peak, bytes + own_parts - (was_ahead ? own_block : 0));
-    for (const size_t next : started_ahead(plan, order, i, backward)) {
-      const bool is_whole = encloses(plan, next, u) || std::find(ahead.begin(), ahead.end(), next) != ahead.end();
-      if (is_whole) continue;
-      ahead.push_back(next);
-      add(next);
-      peak = std::max(peak, bytes - own_block);
-      bytes -= block_bytes(plan, plan.units[next]);
-    }
-    // Of the units whose forward ends before the next one's begins, each keeps its block while it is still whole.
-    for (size_t ending = u; !backward && i + 1 < order.size() && !encloses(plan, ending, order[i + 1]);
-         ending = *plan.units[ending].parent) {
-      peak = std::max(peak, bytes);
-      if (plan.units[ending].reshard_after_forward) bytes -= extra_bytes(plan, plan.units[ending]);
-      bytes += block_bytes(plan, plan.units[*plan.units[ending].parent]);  // was taken off above
-    }
-  }
-  return peak;
-}
-
 }  // namespace
 
 DType compute_dtype(const PlannedBuffer& buffer) {
@@ -189,7 +131,65 @@ std::vector<size_t> backward_order(const Plan& plan) {
 }
 
 int64_t peak_unsharded_bytes(const Plan& plan) {
-  return std::max(peak_of_pass(plan, /*backward=*/false), peak_of_pass(plan, /*backward=*/true));
+  return std::max(peak_unsharded_bytes(plan, Pass::kForward), peak_unsharded_bytes(plan, Pass::kBackward));
+}
+
+int64_t peak_unsharded_bytes(const Plan& plan, Pass pass, std::span<const int64_t> beside) {
+  const bool backward = pass == Pass::kBackward;
+  const std::vector<size_t> order = backward ? backward_order(plan) : forward_order(plan);
+  int64_t kept = 0;
+  std::vector<int64_t> kept_inside(plan.units.size());  // of the units below each one; children come first
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    const PlannedUnit& unit = plan.units[u];
+    const int64_t own = unit.reshard_after_forward ? block_bytes(plan, unit) : extra_bytes(plan, unit);
+    kept += own;
+    if (unit.parent) kept_inside[*unit.parent] += own + kept_inside[u];
+  }
+  int64_t peak = 0;
+  std::vector<size_t> ahead;  // gathered, of units that have not run yet
+  for (size_t i = 0; i < order.size(); ++i) {
+    const size_t u = order[i];
+    const bool was_ahead = std::erase(ahead, u) > 0;
+    // Of units that are kept, what lies inside comes after.
+    const bool is_kept = !plan.units[u].reshard_after_forward;
+    int64_t bytes = kept - (is_kept ? kept_inside[u] : 0) + (beside.empty() ? 0 : beside[u]);
+    for (const PlannedUnit* unit = &plan.units[u];; unit = &plan.units[*unit->parent]) {
+      if (unit->reshard_after_forward) bytes += extra_bytes(plan, *unit);
+      if (!unit->parent) break;
+      bytes -= block_bytes(plan, plan.units[*unit->parent]);  // whole, so nothing else is kept of it
+    }
+    // Beside the whole when backward begins to gather it, and when its call ends: by then what lies inside has run.
+    const int64_t own_block = block_bytes(plan, plan.units[u]);
+    const int64_t own_parts = copied_bytes(plan, plan.units[u]);
+    peak = std::max(peak, bytes + own_parts);
+    const auto add = [&](size_t next) {
+      const PlannedUnit& unit = plan.units[next];
+      const bool is_counted = !unit.reshard_after_forward && !(is_kept && encloses(plan, u, next));
+      bytes += (is_counted ? 0 : extra_bytes(plan, unit)) + copied_bytes(plan, unit);
+    };
+    for (const size_t next : ahead) {
+      add(next);
+      bytes -= block_bytes(plan, plan.units[next]);
+    }
+    // A gather that ran ahead is copied out while others are in flight, and has done with the block.
+    peak = std::max(peak, bytes + own_parts - (was_ahead ? own_block : 0));
+    for (const size_t next : started_ahead(plan, order, i, backward)) {
+      const bool is_whole = encloses(plan, next, u) || std::find(ahead.begin(), ahead.end(), next) != ahead.end();
+      if (is_whole) continue;
+      ahead.push_back(next);
+      add(next);
+      peak = std::max(peak, bytes - own_block);
+      bytes -= block_bytes(plan, plan.units[next]);
+    }
+    // Of the units whose forward ends before the next one's begins, each keeps its block while it is still whole.
+    for (size_t ending = u; !backward && i + 1 < order.size() && !encloses(plan, ending, order[i + 1]);
+         ending = *plan.units[ending].parent) {
+      peak = std::max(peak, bytes);
+      if (plan.units[ending].reshard_after_forward) bytes -= extra_bytes(plan, plan.units[ending]);
+      bytes += block_bytes(plan, plan.units[*plan.units[ending].parent]);  // was taken off above
+    }
+  }
+  return peak;
 }
 
 ShardRange shard_range(const PlannedUnit& unit, const PlannedParameter& parameter, int64_t shard_rank) {

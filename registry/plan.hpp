@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,10 @@ int64_t parameter_bytes(const Plan& plan);
 /// the units that do not reshard after forward (those inside it come later if it is one of them), and what is kept of
 /// those that reshard to a block of ranks. 0 where shards are the full parameters.
 int64_t peak_unsharded_bytes(const Plan& plan);
+
+/// The same in one of the passes. `beside`, by unit: bytes that are there too when that unit has run.
+enum class Pass : uint8_t { kForward, kBackward };
+int64_t peak_unsharded_bytes(const Plan& plan, Pass pass, std::span<const int64_t> beside = {});
 
 /// Units as a forward is expected to run them before one has been seen: each before those inside it, else in their
 /// order; and as backward runs them: each before those inside it, else the last one first.

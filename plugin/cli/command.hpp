@@ -36,5 +36,6 @@ void print(const Json& json);
 // The commands. Each adds itself to the program.
 void add_strategies(CLI::App& program, Invocation& invocation);
 void add_dialects(CLI::App& program, Invocation& invocation);
+void add_plan(CLI::App& program, Invocation& invocation);
 
 }  // namespace fsdp2::cli

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
       "fsdp2");
   program.require_subcommand(1);
   Invocation invocation;
+  add_plan(program, invocation);
   add_strategies(program, invocation);
   add_dialects(program, invocation);
   try {

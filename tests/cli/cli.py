@@ -12,6 +12,20 @@ BUILD = pathlib.Path(os.environ["FSDP2_BUILD"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+def run_fsdp2(*arguments, folder=None, environment=None):
+    """The finished process. Variables that configurations are read from are only those that are given."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSDP", "ACCELERATE"))}
+    return subprocess.run(
+        [FSDP2, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=clean | (environment or {}),
+        check=False,
+    )
+
+
 class CliTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -25,15 +39,7 @@ class CliTest(unittest.TestCase):
 
     def run_fsdp2(self, *arguments, status=0, environment=None):
         """The finished process; fails unless it ends with that status."""
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSDP", "ACCELERATE"))}
-        done = subprocess.run(
-            [FSDP2, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env=clean | (environment or {}),
-            check=False,
-        )
+        done = run_fsdp2(*arguments, folder=self.folder, environment=environment)
         self.assertEqual(done.returncode, status, f"fsdp2 {arguments}\n{done.stdout}\n{done.stderr}")
         return done
 

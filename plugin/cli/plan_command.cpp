@@ -1,0 +1,184 @@
+// `fsdp2 plan`: what a configuration makes of a model on so many ranks.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "adapters/config.hpp"
+#include "plugin/cli/command.hpp"
+#include "plugin/cli/model_file.hpp"
+#include "plugin/cli/plan_report.hpp"
+#include "plugin/cli/quantity.hpp"
+#include "plugin/cli/shape_file.hpp"
+#include "plugin/wrap/planner.hpp"
+
+namespace fsdp2::cli {
+namespace {
+
+struct PlanOptions {
+  std::string model;
+  std::string shapes;
+  std::string config;
+  std::vector<std::string> sets;
+  int64_t world = 0;
+  int64_t nodes = 0;
+  std::string optimizer = "adamw";
+  std::optional<int64_t> memory;
+  int64_t activations = 0;
+  std::optional<double> bandwidth;
+  std::optional<double> network;
+  std::optional<double> flops;
+  double tokens = 0;
+  double latency = 20e-6;
+  bool every_unit = false;
+};
+
+Config config_of(const PlanOptions& options) {
+  Config config = options.config.empty() ? load_config_text("", "<command line>", options.sets)
+                                         : load_config(options.config, options.sets);
+  if (!config.warning.empty()) std::cerr << "warning: " << config.warning << "\n";
+  for (const std::string& note : config.notes) std::cerr << "note: " << note << "\n";
+  return config;
+}
+
+/// Parameters, gradients and optimizer state of what stays the host's own.
+int64_t ignored_bytes(const ModuleTree& tree, const Plan& plan, const OptimizerState& optimizer) {
+  int64_t bytes = 0;
+  for (const TreeParameter& parameter : tree.parameters) {
+    const auto& ignored = plan.ignored_parameters;
+    if (std::find(ignored.begin(), ignored.end(), parameter.names.front()) == ignored.end()) continue;
+    const int64_t own = numel(parameter.shape) * size_of(parameter.dtype);
+    bytes += own * (parameter.trainable ? 2 + optimizer.tensors : 1);
+  }
+  return bytes;
+}
+
+std::optional<StepTime> time_of(const PlanOptions& options, const Plan& plan, const ModuleTree& tree) {
+  if (!options.bandwidth) return std::nullopt;
+  Machine machine;
+  machine.ranks_per_node = options.nodes > 0 ? options.world / options.nodes : options.world;
+  machine.node_bandwidth = *options.bandwidth;
+  machine.network = options.network.value_or(0);
+  machine.latency = options.latency;
+  machine.flops = options.flops;
+  machine.tokens = options.tokens;
+  return step_time(plan, tree, machine);
+}
+
+Exit run_plan(const PlanOptions& options, bool json) {
+  const Config config = config_of(options);
+  const ModuleTree tree = options.model.empty() ? read_shape_file(options.shapes) : read_model_file(options.model);
+  const OptimizerState& optimizer = *find_optimizer_state(options.optimizer);
+  const std::optional<int64_t> node = options.nodes > 0 ? std::optional(options.world / options.nodes) : std::nullopt;
+
+  PlanReport report;
+  report.plan = make_plan(tree, config, options.world, node);
+  report.optimizer = options.optimizer;
+  report.memory = rank_memory(report.plan, optimizer);
+  report.ignored = ignored_bytes(tree, report.plan, optimizer);
+  report.activations = options.activations;
+  report.traffic = step_traffic(report.plan, tree);
+  report.time = time_of(options, report.plan, tree);
+  report.limit = options.memory;
+  if (!report.fits()) {
+    const auto peak_of = [&](const Config& changed, int64_t world) {
+      const Plan plan = make_plan(tree, changed, world, node);
+      return rank_memory(plan, optimizer).peak() + ignored_bytes(tree, plan, optimizer) + options.activations;
+    };
+    report.alternatives = find_alternatives(config, options.world, *options.memory, peak_of);
+  }
+  if (json) {
+    print(json_of(report));
+  } else {
+    std::cout << text_of(report, options.every_unit);
+  }
+  return report.fits() ? kDone : kRefused;
+}
+
+void check(const PlanOptions& options) {
+  if (options.nodes > 0 && options.world % options.nodes != 0) {
+    throw CLI::ValidationError("--nodes", std::to_string(options.world) + " ranks do not divide into " +
+                                              std::to_string(options.nodes) + " nodes");
+  }
+  if (options.nodes > 1 && options.bandwidth && !options.network) {
+    throw CLI::ValidationError("--network", "is needed to say how long a step takes on several nodes");
+  }
+  if (options.flops.has_value() != (options.tokens > 0)) {
+    throw CLI::ValidationError(options.flops ? "--tokens" : "--flops", "is needed beside the other one");
+  }
+  if (!options.bandwidth && (options.network || options.flops)) {
+    throw CLI::ValidationError("--bandwidth", "is needed to say how long a step takes");
+  }
+}
+
+/// An option whose text becomes an amount.
+template <class Target, class Parse>
+void add_amount(CLI::App& command, const std::string& name, Target& target, Parse parse, const std::string& type,
+                const std::string& help) {
+  command
+      .add_option_function<std::string>(
+          name,
+          [&target, parse, name](const std::string& text) {
+            try {
+              target = parse(text);
+            } catch (const std::invalid_argument& error) {
+              throw CLI::ValidationError(name, error.what());
+            }
+          },
+          help)
+      ->type_name(type);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Invocation& invocation) {
+  const auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = add_command(
+      program, invocation, "plan", "Show what a configuration makes of a model: units, memory, bytes, time",
+      "  fsdp2 plan --model model.pt --config train.toml --world 8\n"
+      "  fsdp2 plan --shapes llama_70b.toml --config train.toml --world 16384 --nodes 2048 --memory 80GiB\n"
+      "  fsdp2 plan --model model.pt --set 'wrap.policy=every' --world 64 --nodes 8 --bandwidth 300GB/s \\\n"
+      "      --network 400GB/s --flops 400T --tokens 8192");
+  auto* source = command->add_option_group("what is sharded");
+  source->add_option("--model", options->model, "TorchScript file; its weights are not read")->type_name("FILE");
+  source->add_option("--shapes", options->shapes, "TOML list of modules and shapes (docs/shape_files.md)")
+      ->type_name("FILE");
+  source->require_option(1);
+  command->add_option("--config", options->config, "TOML with [fsdp]; without it all options are at their defaults")
+      ->type_name("FILE");
+  command->add_option("--set", options->sets, "key=value of [fsdp]; wins over the file; may be given again")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  constexpr int64_t kMostRanks = int64_t{1} << 24;
+  command->add_option("--world", options->world, "ranks in all")
+      ->required()
+      ->check(CLI::Range(int64_t{1}, kMostRanks))
+      ->type_name("N");
+  command->add_option("--nodes", options->nodes, "nodes that the ranks are on, as many on each")
+      ->check(CLI::Range(int64_t{1}, kMostRanks))
+      ->type_name("M");
+  std::vector<std::string> optimizers;
+  for (const std::string_view name : optimizer_names()) optimizers.emplace_back(name);
+  command->add_option("--optimizer", options->optimizer, "whose state is counted (adamw)")
+      ->check(CLI::IsMember(optimizers))
+      ->type_name("NAME");
+  add_amount(*command, "--memory", options->memory, bytes_of, "SIZE",
+             "of a rank; where the plan does not fit, say what would, and end with 1");
+  add_amount(*command, "--activations", options->activations, bytes_of, "SIZE",
+             "of a rank, to be counted with the peaks: no file says how large they are");
+  add_amount(*command, "--bandwidth", options->bandwidth, rate_of, "RATE",
+             "what a rank sends inside its node; with it, how long a step takes");
+  add_amount(*command, "--network", options->network, rate_of, "RATE",
+             "what a node sends to others, all its links together");
+  add_amount(*command, "--flops", options->flops, number_of, "N", "a second and rank, as reached, not as advertised");
+  add_amount(*command, "--tokens", options->tokens, number_of, "N", "(or rows) of a rank and step");
+  add_amount(*command, "--latency", options->latency, seconds_of, "TIME", "of a collective (20us)");
+  command->add_flag("--all", options->every_unit, "a line for each unit, also where they are alike");
+  command->callback([options, &invocation] {
+    check(*options);
+    invocation.run = [options, &invocation] { return run_plan(*options, invocation.json); };
+  });
+}
+
+}  // namespace fsdp2::cli

@@ -1,0 +1,166 @@
+"""`fsdp2 plan`: against runs of fsdp2-train on 2 and 4 ranks, against the parameters that PyTorch counts, and its errors."""
+
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+import unittest
+
+import torch
+from cli import FSDP2, ROOT, CliTest, run_fsdp2
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "host"))
+from host import CONFIG, HostTest
+
+LAYERS = 'strategy = "full_shard"\nwrap = { policy = "transformer", layer_classes = ["Block"] }'
+
+
+class AgainstRuns(HostTest):
+    """Bytes of each step and of the parameters, to the byte."""
+
+    def planned(self, world, *sets):
+        sets = [word for text in sets for word in ("--set", text)]
+        done = run_fsdp2(
+            "plan", "--model", "model.pt", "--config", "train.toml", "--world", world, "--optimizer", "sgd_momentum",
+            "--json", *sets, folder=self.folder,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_bytes_and_memory(self):
+        for world in (2, 4):
+            for sets in ([], ['strategy="shard_grad_op"'], ["reshard_after_forward=true"], ['strategy="no_shard"'],
+                         ['layout="per_parameter"']):  # fmt: skip
+                with self.subTest(world=world, sets=sets):
+                    steps, summary = self.train("--nproc", str(world), sets=[f"fsdp.{one}" for one in sets])
+                    plan = self.planned(world, *sets)
+                    # Before the first step there was an evaluation, which left kept units whole.
+                    self.assertGreater(len(steps), 2)
+                    for step in steps[1:]:
+                        self.assertEqual(step["all_gather_bytes"], plan["traffic"]["all_gather"]["bytes"])
+                        self.assertEqual(step["reduce_scatter_bytes"], plan["traffic"]["reduce_scatter"]["bytes"])
+                    self.assertEqual(summary["shard_bytes"], plan["memory"]["parameters"])
+
+
+class FromModels(CliTest):
+    def export(self, module, name="model.pt"):
+        torch.jit.script(module).save(self.folder / name)
+        return self.folder / name
+
+    def test_counts_are_pytorchs(self):
+        model = torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0)
+        total = sum(p.numel() * 4 for p in model.parameters())
+        plan = self.json_of("plan", "--model", self.export(model), "--world", 3)
+        self.assertEqual(plan["parameter_bytes"], total)
+        names = {p["name"]: p["shape"] for unit in plan["units"] for p in unit["parameters"]}
+        self.assertEqual(names, {name: list(p.shape) for name, p in model.named_parameters()})
+        self.assertEqual(plan["mesh"], {"replicate": 1, "shard": 3})
+
+    def test_ignored_modules_count_whole(self):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+        plan = self.json_of("plan", "--model", self.export(model), "--world", 2, "--set", 'ignored_modules=["1"]')
+        self.assertEqual(plan["ignored_parameters"], ["1.weight", "1.bias"])
+        self.assertEqual(plan["memory"]["ignored"], (8 * 4 + 4) * 4 * 4)  # itself, its gradient and AdamW's two
+
+    def test_a_model_that_cannot_be_sharded(self):
+        frozen = torch.jit.freeze(torch.jit.script(torch.nn.Linear(2, 2)).eval())
+        frozen.save(self.folder / "frozen.pt")
+        done = self.run_fsdp2("plan", "--model", "frozen.pt", "--world", 2, status=1)
+        self.assertIn("torch.jit.freeze", done.stderr)
+
+    def test_files_that_are_none(self):
+        self.write("notes.txt", "no archive")
+        torch.save({"a": torch.ones(2)}, self.folder / "state.pt")
+        for name, part in (("gone.pt", "gone.pt"), ("notes.txt", "not a TorchScript"), ("state.pt", "not a TorchScript")):
+            self.assertIn(part, self.run_fsdp2("plan", "--model", name, "--world", 2, status=1).stderr)
+
+
+class FromShapes(CliTest):
+    def test_seventy_billion_on_sixteen_thousand_ranks(self):
+        """In about two seconds and one GiB; the bytes by the formula of the model's own table."""
+        config = self.write("c.toml", '[fsdp]\nwrap = { policy = "transformer", layer_classes = ["LlamaDecoderLayer"] }')
+        command = [FSDP2, "plan", "--shapes", ROOT / "samples/configs/llama_70b.toml", "--config", config, "--world", "16384",
+                   "--nodes", "2048", "--json"]  # fmt: skip
+        before = time.monotonic()
+        plan = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+        seconds = time.monotonic() - before
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        layer = 8192 * 8192 * 2 + 1024 * 8192 * 2 + 3 * 28672 * 8192 + 2 * 8192
+        total = 80 * layer + 2 * 128256 * 8192 + 8192
+        self.assertEqual(total, 70_553_706_496)  # what Meta's own count of Llama 3 70B is
+        self.assertEqual(plan["parameter_bytes"], total * 4)
+        self.assertLess(plan["memory"]["parameters"], total * 4 / 16384 * 1.01)
+        self.assertEqual(plan["traffic"]["all_gather"]["collectives"], 161)
+        self.assertLess(peak, 1.0, "GiB")
+        self.assertLess(seconds, 20)  # a tenth of it when nothing else runs
+
+    def shapes(self):
+        return self.write("shapes.toml", '[[module]]\npath = "b.{0..3}"\nclass = "Block"\nparameters.w = [1024, 1024]\n')
+
+    def plan(self, *arguments, status=0):
+        return self.run_fsdp2("plan", "--shapes", self.shapes(), "--world", 8, *arguments, status=status)
+
+    def test_a_plan_that_fits(self):
+        self.assertIn("fits into 1.0 GiB", self.plan("--memory", "1GiB").stdout)
+
+    def test_a_plan_that_does_not_says_what_would(self):
+        plan = self.json_of("plan", "--shapes", self.shapes(), "--world", 8, "--memory", "20MiB", status=1)
+        self.assertFalse(plan["limit"]["fits"])
+        fitting = [one for one in plan["limit"]["alternatives"] if one["fits"]]
+        self.assertTrue(fitting)
+        sets = []
+        for change in fitting[0]["changes"]:
+            sets += ["--set", change]
+        self.json_of("plan", "--shapes", self.shapes(), "--world", 8, "--memory", "20MiB", *sets)  # as it says
+
+    def test_activations_count(self):
+        self.plan("--memory", "1GiB", "--activations", "2GiB", status=1)
+
+    def test_time(self):
+        arguments = ["--nodes", 2, "--bandwidth", "1GB/s", "--network", "100MB/s", "--flops", "1T", "--tokens", "4096"]
+        seconds = json.loads(self.plan("--json", *arguments).stdout)["seconds"]
+        sent = json.loads(self.plan("--json").stdout)["traffic"]
+        expected = (sent["all_gather"]["sent_bytes"] + sent["reduce_scatter"]["sent_bytes"]) / 1e8
+        calls = sent["all_gather"]["collectives"] + sent["reduce_scatter"]["collectives"]
+        self.assertAlmostEqual(seconds["communicating"], expected + calls * 20e-6)
+        self.assertAlmostEqual(seconds["computing"], 6 * 4 * 1024 * 1024 * 4096 / 1e12)
+        self.assertGreaterEqual(seconds["total"], seconds["computing"])
+        self.assertIn("a step takes about", self.plan(*arguments).stdout)
+
+    def test_alike_units_share_a_line(self):
+        policy = ("--set", 'wrap.policy="every"')
+        self.assertIn("b.0 .. b.3", self.plan(*policy).stdout)
+        self.assertIn("\nb.2 ", self.plan("--all", *policy).stdout)
+
+    def test_mistakes(self):
+        for arguments, status, part in (
+            (["--nodes", "3"], 2, "8 ranks do not divide into 3 nodes"),
+            (["--memory", "80 potatoes"], 2, "is not a size, like 80GiB"),
+            (["--bandwidth", "1GB/s", "--nodes", "2"], 2, "--network"),
+            (["--flops", "1T"], 2, "--tokens"),
+            (["--network", "1GB/s"], 2, "--bandwidth"),
+            (["--optimizer", "adamv"], 2, "adamw"),
+            (["--model", "model.pt"], 2, "--model"),
+            (["--wrold", "8"], 2, "Did you mean --world?"),
+            (["--set", 'strategy="ful_shard"'], 1, "full_shard"),
+            (["--set", "wrap.polisy=every"], 1, "did you mean `wrap.policy`?"),
+            (["--set", 'wrap.policy="transformer"', "--set", 'wrap.layer_classes=["Blok"]'], 1, "did you mean `Block`?"),
+            (["--set", "mesh.shard=3"], 1, "does not divide the 8 ranks"),
+            (["--set", 'strategy="hybrid_shard"'], 1, "mesh.shard"),
+            (["--config", "gone.toml"], 1, "gone.toml"),
+        ):
+            with self.subTest(arguments):
+                done = self.plan(*arguments, status=status)
+                self.assertIn(part, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_errors_for_programs(self):
+        error = self.json_of("plan", "--shapes", self.write("s.toml", "modul = 1"), "--world", 2, status=1)["error"]
+        self.assertEqual((error["line"], error["nearest"], error["code"]), (1, "module", "config"))
+        self.assertTrue(error["file"].endswith("s.toml"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "plugin/cli/memory_search.hpp"
+#include "registry/error.hpp"
+
+namespace fsdp2::cli {
+namespace {
+
+/// Made up: bf16 takes 30 away, resharding 20; both beside 100 bytes over all ranks' share.
+int64_t peak(const Config& config, int64_t world) {
+  const Fsdp2Options& options = config.options;
+  int64_t bytes = 400 / world + 60;
+  if (options.mixed_precision.param) bytes -= 30;
+  if (options.reshard_after_forward == ReshardAfterForward(true)) bytes -= 20;
+  return bytes;
+}
+
+std::vector<Alternative> found(int64_t limit, const PeakOf& peak_of = peak, int64_t world = 4) {
+  return find_alternatives({}, world, limit, peak_of);
+}
+
+TEST(MemorySearch, SingleChangesTheBestFirst) {
+  const auto all = found(145);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].changes, std::vector<std::string>{"mixed_precision.param = \"bfloat16\""});
+  EXPECT_EQ(all[0].peak, 130);
+  EXPECT_TRUE(all[0].fits);
+  EXPECT_EQ(all[1].peak, 140);
+}
+
+TEST(MemorySearch, ChangesTogether) {
+  const auto all = found(115);
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[2].changes.size(), 2U);
+  EXPECT_EQ(all[2].peak, 110);
+  EXPECT_TRUE(all[2].fits);
+}
+
+TEST(MemorySearch, MoreRanks) {
+  const auto all = found(40);
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_FALSE(all[2].fits);
+  EXPECT_EQ(all[3].changes.back(), "--world 16");
+  EXPECT_EQ(all[3].peak, 400 / 16 + 10);
+  EXPECT_TRUE(all[3].fits);
+}
+
+TEST(MemorySearch, NothingHelps) {
+  EXPECT_TRUE(found(1, [](const Config&, int64_t) { return 5; }).empty());
+}
+
+TEST(MemorySearch, PlansThatAreRefusedDoNotCount) {
+  const auto all = found(145, [](const Config& config, int64_t world) {
+    if (config.options.mixed_precision.param) throw Error(ErrorCode::kUnsupported, "no");
+    return peak(config, world);
+  });
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].changes, std::vector<std::string>{"reshard_after_forward = true"});
+}
+
+/// A change that helps only beside another one is found.
+TEST(MemorySearch, OneChangeMakesRoomForAnother) {
+  const auto all = found(50, [](const Config& config, int64_t) -> int64_t {
+    const bool wrapped = config.options.wrap.policy == WrapPolicy::kEvery;
+    const bool reshards = config.options.reshard_after_forward == ReshardAfterForward(true);
+    return wrapped ? (reshards ? 40 : 90) : 100;
+  });
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.back().changes, (std::vector<std::string>{"wrap.policy = \"every\"", "reshard_after_forward = true"}));
+  EXPECT_TRUE(all.back().fits);
+}
+
+}  // namespace
+}  // namespace fsdp2::cli
