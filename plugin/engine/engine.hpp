@@ -82,6 +82,9 @@ class Engine {
 
   [[nodiscard]] Statistics statistics() const;
   void reset_statistics();
+  /// Frees the memory that gathers have left for those to come, and keeps none from now on: slower, and what is
+  /// allocated is what is in use.
+  void keep_no_unused_memory() { runtime_->pool->close(); }
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
   /// Kept units gather again at their next use.

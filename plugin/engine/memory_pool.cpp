@@ -2,13 +2,12 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/alloc_cpu.h>
 
 namespace fsdp2 {
 
 struct MemoryPool::Block {
   std::shared_ptr<MemoryPool> pool;
-  void* data;
+  c10::DataPtr memory;
   size_t bytes;
 };
 
@@ -18,7 +17,6 @@ MemoryPool::~MemoryPool() {
 
 void MemoryPool::close() {
   std::lock_guard lock(mutex_);
-  for (auto& [bytes, data] : unused_) c10::free_cpu(data);
   unused_.clear();
   unused_bytes_ = 0;
   keep_bytes_ = 0;
@@ -34,19 +32,19 @@ c10::DataPtr MemoryPool::allocate(size_t bytes) {
     const c10::DeviceGuard guard(device_);  // LibTorch's allocators take the current device
     return c10::GetAllocator(device_.type())->allocate(bytes);
   }
-  auto block = std::make_unique<Block>(Block{shared_from_this(), nullptr, bytes});
+  auto block = std::make_unique<Block>(Block{shared_from_this(), {}, bytes});
   {
     std::lock_guard lock(mutex_);
     auto found = unused_.lower_bound(bytes);
     if (found != unused_.end() && found->first <= bytes + bytes / 4) {
       block->bytes = found->first;
-      block->data = found->second;
+      block->memory = std::move(found->second);
       unused_bytes_ -= found->first;
       unused_.erase(found);
     }
   }
-  if (block->data == nullptr) block->data = c10::alloc_cpu(bytes);
-  void* data = block->data;
+  if (!block->memory) block->memory = c10::GetAllocator(c10::kCPU)->allocate(bytes);
+  void* data = block->memory.get();
   return {data, block.release(), &MemoryPool::give_back, device_};
 }
 
@@ -59,17 +57,17 @@ at::Tensor MemoryPool::empty(int64_t numel, at::TensorOptions options) {
 
 void MemoryPool::give_back(void* context) {
   std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->pool->keep_or_free(block->data, block->bytes);
+  block->pool->keep_or_free(std::move(block->memory), block->bytes);
 }
 
-void MemoryPool::keep_or_free(void* data, size_t bytes) {
+void MemoryPool::keep_or_free(c10::DataPtr memory, size_t bytes) {
   std::lock_guard lock(mutex_);
-  if (abandoned_) return;
-  if (unused_bytes_ + bytes > keep_bytes_) {
-    c10::free_cpu(data);
+  if (abandoned_) {
+    static_cast<void>(new c10::DataPtr(std::move(memory)));  // for ever
     return;
   }
-  unused_.emplace(bytes, data);
+  if (unused_bytes_ + bytes > keep_bytes_) return;
+  unused_.emplace(bytes, std::move(memory));
   unused_bytes_ += bytes;
 }
 

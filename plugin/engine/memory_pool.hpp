@@ -11,8 +11,9 @@
 
 namespace fsdp2 {
 
-/// Hands out blocks and takes them back when their DataPtr is dropped. On CUDA LibTorch's caching allocator does this
-/// already, so there the pool only passes requests on. Thread-safe. Must be owned by a shared_ptr.
+/// Hands out blocks of LibTorch's allocator and takes them back when their DataPtr is dropped. On CUDA LibTorch's
+/// caching allocator does this already, so there the pool only passes requests on. Thread-safe. Must be owned by a
+/// shared_ptr.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// Keeps at most `keep_bytes` of unused memory.
@@ -36,12 +37,12 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  private:
   struct Block;
   static void give_back(void* context);
-  void keep_or_free(void* data, size_t bytes);
+  void keep_or_free(c10::DataPtr memory, size_t bytes);
 
   c10::Device device_;
   size_t keep_bytes_;
   std::mutex mutex_;
-  std::multimap<size_t, void*> unused_;
+  std::multimap<size_t, c10::DataPtr> unused_;
   size_t unused_bytes_ = 0;
   bool abandoned_ = false;
 };
