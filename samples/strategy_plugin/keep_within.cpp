@@ -17,7 +17,7 @@ namespace {
 
 struct Unit {
   size_t module;
-  int64_t bytes;
+  double bytes;
 };
 
 /// The units that the policy chooses, each with the bytes of its parameters.
@@ -37,7 +37,7 @@ std::vector<Unit> units_of(const fsdp2_plan_input& input) {
     for (size_t d = 0; d < parameter.dims; ++d) bytes *= parameter.shape[d];
     size_t unit = parameter.holders[0];
     while (modules[unit].parent >= 0 && modules[unit].chosen == 0) unit = static_cast<size_t>(modules[unit].parent);
-    units[unit].bytes += bytes;
+    units[unit].bytes += static_cast<double>(bytes);
   }
   // The root is a unit in any case, and its rule that of the options; one module with two paths is chosen once.
   const auto is_none = [&](const Unit& unit) {
@@ -51,13 +51,13 @@ std::vector<Unit> units_of(const fsdp2_plan_input& input) {
 int32_t plan(void* /*user*/, const fsdp2_plan_input* input, const fsdp2_plan_output* output) {
   const char* option = input->get_option(input->context, "keep_mib");
   const double mib = option == nullptr ? 64 : std::atof(option);
-  if (mib <= 0) {
+  if (!(mib > 0)) {
     output->fail(output->context, FSDP2_CONFIG, "keep_mib must be a number above 0", "strategy_options.keep_mib");
     return 1;
   }
   std::vector<Unit> units = units_of(*input);
   std::stable_sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.bytes < b.bytes; });
-  auto left = static_cast<int64_t>(mib * 1024 * 1024);
+  double left = mib * 1024 * 1024;
   size_t kept = 0;
   for (const Unit& unit : units) {
     const bool keeps = unit.bytes <= left;

@@ -66,10 +66,18 @@ class StrategyPlugin(HostTest):
         done = self.run_host("--nproc", "2", config=config, sets=self.sets("fsdp.strategy_options.keep_mib=-1"))
         self.assert_fails(done, "strategy_options.keep_mib=-1", str(self.library), "keep_mib must be a number above 0",
                           "all 2 ranks say the same")
+        for wrong in ("nan", "many"):
+            done = self.run_host("--plan", config=config, sets=self.sets(f"fsdp.strategy_options.keep_mib={wrong}"))
+            self.assert_fails(done, "keep_mib must be a number above 0")
         done = self.run_host("--nproc", "2", config=config, sets=self.sets("fsdp.strategy_options.keep_mb=1"))
         self.assert_fails(done, 'has no option `keep_mb`; it has "keep_mib"; did you mean `keep_mib`?')
         done = self.run_host("--nproc", "2", config=config, sets=self.sets("fsdp.plugins=[\"nothing.so\"]"))
         self.assert_fails(done, "nothing.so: cannot be loaded")
+
+    def test_a_budget_for_all(self):
+        done = self.run_host("--plan", config=str(SAMPLE / "train.toml"),
+                             sets=self.sets("fsdp.strategy_options.keep_mib=1e300"))
+        self.assertIn("note: 3 of 3 units stay whole", done.stdout, done.stderr)
 
     def test_environment_names_libraries_too(self):
         done = self.run_host("--plan", environment={"FSDP2_PLUGINS": str(self.library)},
