@@ -51,6 +51,14 @@ Translate find_translation(std::string_view dialect, std::span<const ExtensionAd
   throw no_such_dialect(dialect, extensions, source);
 }
 
+std::vector<std::string_view> dialects_of_keys() {
+  std::vector<std::string_view> names;
+  for (const Adapter& adapter : kAdapters) {
+    if (adapter.translate_keys != nullptr) names.push_back(adapter.dialect);
+  }
+  return names;
+}
+
 Translation translate_keys(std::string_view dialect, std::span<const HostKey> keys, const std::string& name,
                            const TranslationContext& context, std::span<const ExtensionAdapter> extensions,
                            const Source& source) {
@@ -62,7 +70,9 @@ Translation translate_keys(std::string_view dialect, std::span<const HostKey> ke
   }
   for (const ExtensionAdapter& adapter : extensions) files_alone = files_alone || adapter.table.dialect == dialect;
   if (!files_alone) throw no_such_dialect(dialect, extensions, source);
-  throw error_at(source, "dialect", "dialect `" + std::string(dialect) + "` takes a file, not a list of keys");
+  throw error_at(source, "dialect",
+                 "dialect `" + std::string(dialect) + "` takes a file, not a list of keys, which are for " +
+                     quoted_list(dialects_of_keys()));
 }
 
 }  // namespace fsdp2

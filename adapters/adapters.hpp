@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "adapters/adapter.hpp"
 #include "registry/extensions.hpp"
@@ -16,6 +17,9 @@ std::span<const Adapter> adapters();
 /// one.
 Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions = {},
                            const Source& source = {});
+
+/// Those that take a list of keys.
+std::vector<std::string_view> dialects_of_keys();
 
 /// From a host's own keys where there is no file, called `name` in messages. Adapters of extensions take files alone.
 Translation translate_keys(std::string_view dialect, std::span<const HostKey> keys, const std::string& name,

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "adapters/detect.hpp"
 #include "adapters/host_text.hpp"
 #include "registry/keys.hpp"
+#include "registry/nearest_name.hpp"
 #include "registry/toml_reader.hpp"
 
 namespace fsdp2 {
@@ -29,14 +29,12 @@ std::string told_dialect(std::string_view text, const std::string& path, const S
   return std::string(guess.dialect);
 }
 
-/// What other hosts read from the environment.
+/// What a host that reads a file reads from the environment.
 std::map<std::string, std::string> host_environment() {
   std::map<std::string, std::string> variables;
   if (const char* version = std::getenv("FSDP_VERSION")) variables["FSDP_VERSION"] = version;
   return variables;
 }
-
-using HostKeys = std::optional<std::span<const HostKey>>;
 
 Translation translate_file(const GivenKeys& given, const std::string& name, const Extensions& extensions,
                            const TranslationContext& context) {
@@ -62,15 +60,22 @@ Translation translate_file(const GivenKeys& given, const std::string& name, cons
   return translation;
 }
 
+Error no_dialect(std::span<const HostKey> keys) {
+  const DialectGuess guess = detect_dialect(keys);
+  std::string sentence =
+      "a list of the host's keys needs `dialect`, which says whose they are: one of " + quoted_list(dialects_of_keys());
+  if (!guess.dialect.empty()) sentence += "; they look like those of " + guess.candidates.front().explain();
+  return {ErrorCode::kInvalidArgument, sentence, {.key = "dialect", .nearest = std::string(guess.dialect)}};
+}
+
 Translation translate_list(const GivenKeys& given, std::span<const HostKey> keys, const Extensions& extensions,
                            const TranslationContext& context) {
   if (const auto config = given.find("config"); config != given.end()) {
-    throw error_at(config->second.source, "config", "`config` cannot stand beside a list of the host's keys");
+    throw error_at(config->second.source, "config",
+                   "`config` cannot stand beside a list of the host's keys: leave one of them out");
   }
   const auto dialect = given.find("dialect");
-  if (dialect == given.end()) {
-    throw Error(ErrorCode::kInvalidArgument, "a list of the host's keys needs `dialect`, which says whose they are");
-  }
+  if (dialect == given.end()) throw no_dialect(keys);
   return translate_keys(std::get<std::string>(dialect->second.value), keys, "the host's keys", context,
                         extensions.adapters(), dialect->second.source);
 }
@@ -78,7 +83,7 @@ Translation translate_list(const GivenKeys& given, std::span<const HostKey> keys
 Config combine(GivenKeys given, const std::string& name, const Extensions& extensions, const HostKeys& keys) {
   if (!given.contains("dialect") && !given.contains("config") && !keys) return resolve(given);
   TranslationContext context;
-  context.environment = host_environment();
+  if (!keys) context.environment = host_environment();
   context.read_file = [](const std::string& path, const Source& source) {
     return read_host_file(path, source, source.key);
   };
@@ -106,7 +111,7 @@ void refuse_taken_dialect(const ExtensionAdapter& adapter, const Source& source)
   }
 }
 
-Config load(GivenKeys given, const std::string& name, const HostKeys& keys = std::nullopt) {
+Config load(GivenKeys given, const std::string& name, const HostKeys& keys) {
   Extensions extensions = open_extensions(given, name);
   const auto plugins = given.find("plugins");
   const Source source = plugins == given.end() ? Source{} : plugins->second.source;
@@ -119,20 +124,14 @@ Config load(GivenKeys given, const std::string& name, const HostKeys& keys = std
 
 }  // namespace
 
-Config load_config(const std::string& toml_file, std::span<const std::string> overrides) {
+Config load_config(const std::string& toml_file, std::span<const std::string> overrides, const HostKeys& keys) {
   GivenKeys given = read_given_file(toml_file);
   apply_overrides(given, overrides);
-  return load(std::move(given), toml_file);
+  return load(std::move(given), toml_file, keys);
 }
 
-Config load_config_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides) {
-  GivenKeys given = read_given(toml, name);
-  apply_overrides(given, overrides);
-  return load(std::move(given), name);
-}
-
-Config load_config_keys(std::span<const HostKey> keys, std::string_view toml, const std::string& name,
-                        std::span<const std::string> overrides) {
+Config load_config_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides,
+                        const HostKeys& keys) {
   GivenKeys given = read_given(toml, name);
   apply_overrides(given, overrides);
   return load(std::move(given), name, keys);

@@ -130,4 +130,18 @@ ConfigKeys read_config_keys(std::string_view text, const std::string& file) {
   return keys && !keys->at.empty() ? *keys : keys_of_text(text);
 }
 
+ConfigKeys keys_of_list(std::span<const HostKey> list) {
+  ConfigKeys keys;
+  keys.format = "list";
+  for (const HostKey& key : list.first(std::min(list.size(), kMostKeys))) {
+    const std::string name = key.name.substr(0, limits::kKeyBytes);
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      keys.at.insert(name.substr(0, dot));
+    }
+    keys.at.insert(name);
+    keys.pairs.insert(name + "=" + key.value);
+  }
+  return keys;
+}
+
 }  // namespace fsdp2

@@ -2,13 +2,16 @@
 #pragma once
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "adapters/host_keys.hpp"
 
 namespace fsdp2 {
 
 struct ConfigKeys {
-  std::string format;                        // "TOML", "YAML or JSON", "flags" or "text"
+  std::string format;                        // "TOML", "YAML or JSON", "flags", "text" or "list"
   std::set<std::string, std::less<>> at;     // dotted, "trainer.strategy"
   std::set<std::string, std::less<>> pairs;  // "trainer.strategy=fsdp"
 
@@ -19,5 +22,8 @@ struct ConfigKeys {
 };
 
 ConfigKeys read_config_keys(std::string_view text, const std::string& file);
+
+/// A host's own keys, with the maps that those with dots lie in.
+ConfigKeys keys_of_list(std::span<const HostKey> list);
 
 }  // namespace fsdp2

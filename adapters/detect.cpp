@@ -199,6 +199,19 @@ class Detective {
   std::vector<DialectCandidate> found_;
 };
 
+DialectGuess guess_by(const ConfigKeys& keys, const std::string& file) {
+  DialectGuess guess;
+  guess.candidates = Detective(keys, file).candidates();
+  if (guess.candidates.empty()) {
+    guess.reason = "it has no key by which a host could be told";
+    return guess;
+  }
+  const int best = guess.candidates[0].weight;
+  const int second = guess.candidates.size() > 1 ? guess.candidates[1].weight : 0;
+  if (best >= kEnough && best >= second + kAhead) guess.dialect = guess.candidates[0].dialect;
+  return guess;
+}
+
 }  // namespace
 
 std::string DialectCandidate::explain() const {
@@ -216,20 +229,16 @@ std::string DialectGuess::explain() const {
 
 DialectGuess detect_dialect(std::string_view text, const std::string& file) {
   const ConfigKeys keys = read_config_keys(text, file);
-  DialectGuess guess;
   if (keys.format == "TOML" && keys.has("fsdp")) {
+    DialectGuess guess;
     guess.reason = "it has a table [fsdp], as this plugin's own files do";
     return guess;
   }
-  guess.candidates = Detective(keys, file).candidates();
-  if (guess.candidates.empty()) {
-    guess.reason = "it has no key by which a host could be told";
-    return guess;
-  }
-  const int best = guess.candidates[0].weight;
-  const int second = guess.candidates.size() > 1 ? guess.candidates[1].weight : 0;
-  if (best >= kEnough && best >= second + kAhead) guess.dialect = guess.candidates[0].dialect;
-  return guess;
+  return guess_by(keys, file);
+}
+
+DialectGuess detect_dialect(std::span<const HostKey> keys) {
+  return guess_by(keys_of_list(keys), {});
 }
 
 }  // namespace fsdp2

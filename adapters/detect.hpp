@@ -1,8 +1,11 @@
-// Whose configuration a file is, from its text and its name.
+// Whose configuration a file is, from its text and its name; whose a list of keys is.
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "adapters/host_keys.hpp"
 
 namespace fsdp2 {
 
@@ -27,5 +30,8 @@ struct DialectGuess {
 /// Looks at keys only; the values are for the adapter. Text that is neither TOML, YAML nor JSON is searched for words
 /// that stand before a colon or an equals sign. Never throws over what the text holds.
 DialectGuess detect_dialect(std::string_view text, const std::string& file);
+
+/// The same of a host's own keys.
+DialectGuess detect_dialect(std::span<const HostKey> keys);
 
 }  // namespace fsdp2

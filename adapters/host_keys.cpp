@@ -57,13 +57,17 @@ Setting& map_of(Setting& parent, const std::string& part, const Source& source) 
   return parent.members.back();
 }
 
+bool has_empty_part(std::string_view name) {
+  return name.starts_with('.') || name.ends_with('.') || name.find("..") != std::string_view::npos;
+}
+
 }  // namespace
 
-HostKey host_key_of(std::string_view pair) {
+HostKey host_key_of(std::string_view pair, const std::string& name) {
+  check_host_text(pair, name);
   const size_t equals = pair.find('=');
   if (equals == std::string_view::npos || equals == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "`" + std::string(pair.substr(0, limits::kShownBytes)) +
-                                                 "` is not a host's key: it is written name=value");
+    throw Error(ErrorCode::kInvalidArgument, name + ": `" + shown(std::string(pair)) + "` is not written name=value");
   }
   return {std::string(pair.substr(0, equals)), std::string(pair.substr(equals + 1))};
 }
@@ -94,6 +98,9 @@ Setting settings_of(std::span<const HostKey> keys, const std::string& name) {
       member.kind = Setting::Kind::kText;
       member.text = key.value;
     } else {
+      if (has_empty_part(key.name)) {
+        throw error_at(root.source, key.name, "`" + key.name + "` is no key: there is no name before or after a dot");
+      }
       type_value(member, key.value);
       for (size_t dot = key.name.find('.'); dot != std::string::npos; dot = key.name.find('.', begin), ++depth) {
         budget.count(depth, root.source);

@@ -16,8 +16,8 @@ struct HostKey {
   std::string value;
 };
 
-/// From "name=value".
-HostKey host_key_of(std::string_view pair);
+/// From "name=value", which `name` stands for in messages.
+HostKey host_key_of(std::string_view pair, const std::string& name = "a host's key");
 
 bool is_variable(std::string_view name);
 

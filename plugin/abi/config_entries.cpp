@@ -1,6 +1,9 @@
 // Entries that list what there is and read configurations. None of them needs LibTorch.
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
@@ -51,13 +54,29 @@ std::vector<std::string> overrides_of(const fsdp2_config_args& args) {
   return overrides;
 }
 
+/// Without a value where no list was given; an empty list is one.
+std::optional<std::vector<HostKey>> host_keys_of(const fsdp2_config_args& args) {
+  if (args.host_key_count > 0) require_argument(args.host_keys, "fsdp2_config_args.host_keys");
+  if (args.host_keys == nullptr) return std::nullopt;
+  std::vector<HostKey> keys;
+  for (size_t i = 0; i < args.host_key_count; ++i) {
+    const std::string name = "fsdp2_config_args.host_keys[" + std::to_string(i) + "]";
+    keys.push_back(host_key_of(&require_argument(args.host_keys[i], name.c_str()), name));
+  }
+  return keys;
+}
+
 Config load(const fsdp2_config_args& args) {
-  if ((args.path == nullptr) == (args.text == nullptr)) {
-    throw Error(ErrorCode::kInvalidArgument, args.path == nullptr ? "fsdp2_config_args needs either path or text"
-                                                                  : "fsdp2_config_args has both path and text");
+  if (args.path != nullptr && args.text != nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, "fsdp2_config_args has both path and text");
   }
   const auto overrides = overrides_of(args);
-  return args.path != nullptr ? load_config(args.path, overrides) : load_config_text(args.text, "<text>", overrides);
+  const auto keys = host_keys_of(args);
+  if (args.path == nullptr && args.text == nullptr && !keys) {
+    throw Error(ErrorCode::kInvalidArgument, "fsdp2_config_args needs either path or text, or host_keys");
+  }
+  if (args.path != nullptr) return load_config(args.path, overrides, keys);
+  return load_config_text(args.text != nullptr ? args.text : "", "<text>", overrides, keys);
 }
 
 }  // namespace

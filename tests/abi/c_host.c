@@ -44,6 +44,17 @@ static int use(void* library) {
   if (failed(api, api->config_load(&args, &config))) return 1;
   printf("%s", api->config_toml(config));
   api->config_release(config);
+
+  const char* const overrides[] = {"dialect=accelerate", "wrap.policy=every"};
+  const char* const host_keys[] = {"fsdp_version=2", "reshard_after_forward=False"};
+  args.text = NULL;
+  args.overrides = overrides;
+  args.override_count = 2;
+  args.host_keys = host_keys;
+  args.host_key_count = 2;
+  if (failed(api, api->config_load(&args, &config))) return 1;
+  if (strstr(api->config_toml(config), "strategy = \"shard_grad_op\"\n") == NULL) return fail("host keys");
+  api->config_release(config);
   return failed(api, api->shutdown(&host));
 }
 

@@ -329,13 +329,18 @@ TEST_F(WrongArguments, Nulls) {
   fsdp2_config* config = nullptr;
   auto config_args = sized<fsdp2_config_args>();
   EXPECT_EQ(text_of(api_.config_load(&config_args, nullptr)), "1 out is null");
-  EXPECT_EQ(text_of(api_.config_load(&config_args, &config)), "1 fsdp2_config_args needs either path or text");
+  EXPECT_EQ(text_of(api_.config_load(&config_args, &config)),
+            "1 fsdp2_config_args needs either path or text, or host_keys");
   config_args.text = kText;
   config_args.override_count = 1;
   EXPECT_EQ(text_of(api_.config_load(&config_args, &config)), "1 fsdp2_config_args.overrides is null");
   const char* nothing = nullptr;
   config_args.overrides = &nothing;
   EXPECT_EQ(text_of(api_.config_load(&config_args, &config)), "1 an entry of fsdp2_config_args.overrides is null");
+  config_args.override_count = 0;
+  config_args.path = "/nowhere/train.toml";
+  EXPECT_EQ(text_of(api_.config_load(&config_args, &config)), "1 fsdp2_config_args has both path and text");
+  config_args.path = nullptr;
   EXPECT_EQ(config, nullptr);
 
   auto plan = sized<fsdp2_plan_args>();
@@ -368,6 +373,36 @@ TEST_F(WrongArguments, Nulls) {
   tensors.unit_count = 1;
   EXPECT_EQ(text_of(api_.shard_tensors(&tensors, &engine)), "1 fsdp2_shard_tensors_args.units[0] is null");
   EXPECT_EQ(engine, nullptr);
+}
+
+TEST_F(WrongArguments, HostKeys) {
+  fsdp2_config* config = nullptr;
+  auto args = sized<fsdp2_config_args>();
+  args.text = "[fsdp]\ndialect = 'accelerate'\n";
+  args.host_key_count = 1;
+  EXPECT_EQ(text_of(api_.config_load(&args, &config)), "1 fsdp2_config_args.host_keys is null");
+  const char* keys[] = {"fsdp_version=2", nullptr};
+  args.host_keys = keys;
+  args.host_key_count = 2;
+  EXPECT_EQ(text_of(api_.config_load(&args, &config)), "1 fsdp2_config_args.host_keys[1] is null");
+  for (const char* wrong : {"", "fsdp_version", "=2"}) {
+    keys[1] = wrong;
+    EXPECT_EQ(text_of(api_.config_load(&args, &config)),
+              "1 fsdp2_config_args.host_keys[1]: `" + std::string(wrong) + "` is not written name=value");
+  }
+  keys[1] = "fsdp\xFF=2";
+  EXPECT_EQ(text_of(api_.config_load(&args, &config)),
+            "2 fsdp2_config_args.host_keys[1]:1:5: this is not text in UTF-8");
+  keys[1] = ".x=2";
+  EXPECT_EQ(text_of(api_.config_load(&args, &config)),
+            "2 the host's keys: `.x` is no key: there is no name before or after a dot");
+  EXPECT_EQ(config, nullptr);
+  // What lies behind the struct of a host that was built before they came is not read.
+  args.struct_size = offsetof(fsdp2_config_args, host_keys);
+  args.text = kText;
+  args.host_keys = reinterpret_cast<const char* const*>(1);
+  EXPECT_EQ(text_of(api_.config_load(&args, &config)), "0 ");
+  api_.config_release(config);
 }
 
 TEST_F(WrongArguments, Values) {

@@ -14,6 +14,7 @@
 namespace fsdp2 {
 namespace {
 
+using test::error_of;
 using test::text_of;
 using Kind = Setting::Kind;
 
@@ -194,12 +195,22 @@ TEST(HostKeys, TypesOfValues) {
   EXPECT_EQ(find_member(root, "i")->text, "1,2");
   EXPECT_EQ(find_member(root, "j")->kind, Kind::kText);
   EXPECT_EQ(host_key_of("a=b=c").value, "b=c");
-  EXPECT_EQ(text_of([] { host_key_of("=x"); }), "`=x` is not a host's key: it is written name=value");
+  EXPECT_EQ(text_of([] { host_key_of("=x"); }), "a host's key: `=x` is not written name=value");
+  EXPECT_EQ(text_of([] { host_key_of("\xFF=x", "keys[3]"); }), "keys[3]:1:1: this is not text in UTF-8");
+}
+
+TEST(HostKeys, NamesHaveNoEmptyParts) {
+  for (const char* name : {".a", "a.", "a..b"}) {
+    EXPECT_EQ(text_of([&] {
+                settings_of(std::vector<HostKey>{{name, "1"}}, "keys");
+              }),
+              "keys: `" + std::string(name) + "` is no key: there is no name before or after a dot");
+  }
 }
 
 TEST(HostKeys, Limits) {
   EXPECT_NE(text_of([] {
-              settings_of(std::vector<HostKey>{{repeated("a.", 100), "1"}}, "keys");
+              settings_of(std::vector<HostKey>{{repeated("a.", 100) + "b", "1"}}, "keys");
             }).find("64 levels"),
             std::string::npos);
   EXPECT_NE(text_of([] {
@@ -218,22 +229,45 @@ TEST(HostKeys, Limits) {
 
 TEST(HostKeys, MakeAConfiguration) {
   const std::vector<HostKey> keys{{"zero_optimization.stage", "2"}, {"bf16.enabled", "true"}};
-  const Config config = load_config_keys(keys, "[fsdp]\ndialect = 'deepspeed'\nlayout = 'per_parameter'\n", "t.toml",
-                                         std::vector<std::string>{"gradient.clip_norm=2.0"});
+  const Config config = load_config_text("[fsdp]\ndialect = 'deepspeed'\nlayout = 'per_parameter'\n", "t.toml",
+                                         std::vector<std::string>{"gradient.clip_norm=2.0"}, keys);
   EXPECT_EQ(config.options.strategy, "shard_grad_op");
   EXPECT_EQ(config.options.mixed_precision.param, DType::kBFloat16);
   EXPECT_EQ(config.options.gradient.clip_norm, 2.0);
   EXPECT_TRUE(config.options.dialect.empty());
-  const auto load = [&](const std::string& toml) { return text_of([&] { load_config_keys(keys, toml, "t.toml"); }); };
-  EXPECT_EQ(load(""), "a list of the host's keys needs `dialect`, which says whose they are");
-  EXPECT_EQ(load("[fsdp]\ndialect = 'deepspeed'\nconfig = 'a.json'\n"),
-            "t.toml:3:10: `config` cannot stand beside a list of the host's keys");
-  EXPECT_EQ(load("[fsdp]\ndialect = 'deepspeeed'\n").find("t.toml:2:11: no dialect is called `deepspeeed`"), 0U);
-  EXPECT_EQ(text_of([] {
-              load_config_keys(std::vector<HostKey>{{"zero_optimization.stage", "4"}},
-                               "[fsdp]\ndialect = 'deepspeed'\n", "t.toml");
-            }),
-            "the host's keys: `zero_optimization.stage=4` must be 0, 1, 2 or 3");
+  const auto fault = [](const std::string& toml, const std::vector<HostKey>& list) {
+    return error_of([&] { load_config_text(toml, "t.toml", {}, list); });
+  };
+  EXPECT_STREQ(fault("[fsdp]\ndialect = 'deepspeed'\nconfig = 'a.json'\n", keys).what(),
+               "t.toml:3:10: `config` cannot stand beside a list of the host's keys: leave one of them out");
+  EXPECT_EQ(std::string(fault("[fsdp]\ndialect = 'deepspeeed'\n", keys).what())
+                .find("t.toml:2:11: no dialect is called `deepspeeed`"),
+            0U);
+  EXPECT_STREQ(fault("[fsdp]\ndialect = 'lightning'\n", keys).what(),
+               "t.toml:2:11: dialect `lightning` takes a file, not a list of keys, which are for \"accelerate\", "
+               "\"transformers\", \"deepspeed\", \"torch_fsdp1\"");
+  EXPECT_STREQ(fault("[fsdp]\ndialect = 'deepspeed'\n", {{"zero_optimization.stage", "4"}}).what(),
+               "the host's keys: `zero_optimization.stage=4` must be 0, 1, 2 or 3");
+}
+
+TEST(HostKeys, NeedADialect) {
+  const auto fault = [](const std::vector<HostKey>& keys) {
+    return error_of([&] { load_config_text("", "t.toml", {}, keys); });
+  };
+  const std::string needs =
+      "a list of the host's keys needs `dialect`, which says whose they are: one of \"accelerate\", "
+      "\"transformers\", \"deepspeed\", \"torch_fsdp1\"";
+  EXPECT_EQ(fault({}).what(), needs);
+  EXPECT_EQ(fault({{"reshard_after_forward", "true"}}).what(), needs) << "several have it";
+  const Error zero = fault({{"zero_optimization.stage", "2"}, {"bf16.enabled", "true"}});
+  EXPECT_EQ(zero.what(),
+            needs + "; they look like those of deepspeed (the key `zero_optimization`, the key `bf16.enabled`)");
+  EXPECT_EQ(zero.details().key, "dialect");
+  EXPECT_EQ(zero.details().nearest, "deepspeed");
+  EXPECT_EQ(fault({{"fsdp_version", "2"}}).details().nearest, "accelerate");
+  EXPECT_EQ(fault({{"FSDP_VERSION", "2"}}).details().nearest, "accelerate");
+  EXPECT_EQ(fault({{"transformer_layer_cls_to_wrap", "['A']"}}).details().nearest, "transformers");
+  EXPECT_EQ(fault({{"device_mesh", "None"}}).details().nearest, "torch_fsdp1");
 }
 
 }  // namespace

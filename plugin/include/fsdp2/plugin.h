@@ -117,6 +117,14 @@ typedef struct fsdp2_config_args {
   const char* text;             /* TOML text with a table [fsdp] */
   const char* const* overrides; /* "key=value" below [fsdp], for example "wrap.policy=size"; they win over the file */
   size_t override_count;
+  /* The keys of another host as "name=value", in place of the file that `config` would name; null: there are none. They
+   * are those of `dialect` in the TOML or the overrides: "accelerate", "transformers", "deepspeed" or "torch_fsdp1".
+   * Where the overrides say enough, `path` and `text` may both be null.
+   * "cpu_offload=true", "zero_optimization.stage=3" (in a map): a keyword, its value is TOML, or True, False or None,
+   * or else a bare word. "FSDP_VERSION=2", in capitals: a variable, its value is text. The environment of the process
+   * is not read for them; what counts there the host puts into the list. */
+  const char* const* host_keys;
+  size_t host_key_count;
 } fsdp2_config_args;
 
 /* What the pointer in `fsdp2_shard_args.communicator` is. */

@@ -400,6 +400,11 @@ struct CatalogueEntry {
   std::string help;
 };
 
+/// The keys of another host, where there is no file: name and value. {"cpu_offload", "true"} is a keyword, with dots
+/// where it lies in a map ({"zero_optimization.stage", "3"}); its value is TOML, or True, False or None, or else a bare
+/// word. {"FSDP_VERSION", "2"}, in capitals, is a variable of an environment; its value is text.
+using HostKeys = std::vector<std::pair<std::string, std::string>>;
+
 /// The loaded library. Copies share it. It stays in memory when the last copy is gone, since compiled graphs may need
 /// it.
 class Plugin {
@@ -426,15 +431,23 @@ class Plugin {
   }
 
   /// Options from the table [fsdp] of a TOML file. Overrides are "key=value" below [fsdp], for example
-  /// "wrap.policy=size", and win. FSDP2_CONFIG with file, line, column, key and the nearest valid name. [any]
-  [[nodiscard]] Configuration config_from_file(const std::string& path,
-                                               const std::vector<std::string>& overrides = {}) const {
-    return configuration(path.c_str(), nullptr, overrides);
+  /// "wrap.policy=size", and win. `keys` stand in place of the file that `config` would name, with `dialect` in the
+  /// TOML or the overrides. FSDP2_CONFIG with file, line, column, key and the nearest valid name. [any]
+  [[nodiscard]] Configuration config_from_file(const std::string& path, const std::vector<std::string>& overrides = {},
+                                               const std::optional<HostKeys>& keys = std::nullopt) const {
+    return configuration(path.c_str(), nullptr, overrides, keys);
   }
   /// The same from TOML text. [any]
-  [[nodiscard]] Configuration config_from_text(const std::string& toml,
-                                               const std::vector<std::string>& overrides = {}) const {
-    return configuration(nullptr, toml.c_str(), overrides);
+  [[nodiscard]] Configuration config_from_text(const std::string& toml, const std::vector<std::string>& overrides = {},
+                                               const std::optional<HostKeys>& keys = std::nullopt) const {
+    return configuration(nullptr, toml.c_str(), overrides, keys);
+  }
+  /// Options from the keys of another host alone: "accelerate", "transformers", "deepspeed" or "torch_fsdp1". The
+  /// environment of the process is not read for them. FSDP2_CONFIG with the key and the nearest valid name. [any]
+  [[nodiscard]] Configuration config_from_keys(const std::string& dialect, const HostKeys& keys,
+                                               std::vector<std::string> overrides = {}) const {
+    overrides.insert(overrides.begin(), "dialect=" + dialect);
+    return configuration(nullptr, nullptr, overrides, keys);
   }
 
   /// What shard() would do on that number of ranks, as a table for a person. `ranks_per_node`: for the hybrid
@@ -481,10 +494,8 @@ class Plugin {
       names.push_back(name.c_str());
       tensors.push_back(&tensor);
     }
-    std::vector<const char*> paths;
-    if (units)
-      for (const std::string& path : *units) paths.push_back(path.c_str());
-    paths.push_back(nullptr);  // so that an empty list is not null
+    const auto given_units = units.value_or(std::vector<std::string>{});
+    const auto paths = pointers_to(given_units);
     fsdp2_shard_tensors_args args{};
     args.struct_size = sizeof(args);
     args.config = config.config_.get();
@@ -492,7 +503,7 @@ class Plugin {
     args.tensors = tensors.data();
     args.count = parameters.size();
     args.units = units ? paths.data() : nullptr;
-    args.unit_count = paths.size() - 1;
+    args.unit_count = given_units.size();
     ranks.write_to(args);
     fsdp2_engine* engine = nullptr;
     library_->check(api().shard_tensors(&args, &engine));
@@ -513,17 +524,30 @@ class Plugin {
     return result;
   }
 
-  [[nodiscard]] Configuration configuration(const char* path, const char* text,
-                                            const std::vector<std::string>& overrides) const {
+  /// With a null at the end, so that those of no texts are not null themselves.
+  static std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
     std::vector<const char*> pointers;
-    pointers.reserve(overrides.size());
-    for (const std::string& text_of_one : overrides) pointers.push_back(text_of_one.c_str());
+    for (const std::string& text : texts) pointers.push_back(text.c_str());
+    pointers.push_back(nullptr);
+    return pointers;
+  }
+
+  [[nodiscard]] Configuration configuration(const char* path, const char* text,
+                                            const std::vector<std::string>& overrides,
+                                            const std::optional<HostKeys>& keys) const {
+    std::vector<std::string> pairs;
+    if (keys)
+      for (const auto& [name, value] : *keys) pairs.push_back(name + "=" + value);
+    const auto overrides_given = pointers_to(overrides);
+    const auto pairs_given = pointers_to(pairs);
     fsdp2_config_args args{};
     args.struct_size = sizeof(args);
     args.path = path;
     args.text = text;
-    args.overrides = pointers.data();
-    args.override_count = pointers.size();
+    args.overrides = overrides_given.data();
+    args.override_count = overrides.size();
+    args.host_keys = keys ? pairs_given.data() : nullptr;
+    args.host_key_count = pairs.size();
     fsdp2_config* config = nullptr;
     library_->check(api().config_load(&args, &config));
     return Configuration(library_, config);
