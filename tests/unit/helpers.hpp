@@ -38,6 +38,20 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
+/// Gives the path back.
+inline std::string write_file(const std::string& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << text;
+  EXPECT_TRUE(stream.flush().good()) << path;
+  return path;
+}
+
+inline std::string repeated(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
 /// Adds modules in pre-order and parameters by the entry that holds them.
 class TreeBuilder {
  public:

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <fstream>
 
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
@@ -23,15 +22,7 @@ Translation translate(const std::string& yaml, const TranslationContext& context
 
 /// A file with these lines in fsdp_config, which begin in line 3, and these at the top, after them.
 std::string file_of(const std::string& fsdp, const std::string& top = "") {
-  std::string yaml = "distributed_type: FSDP\nfsdp_config:\n  fsdp_ignored_modules: null\n";
-  std::string line;
-  for (const char c : fsdp + "\n") {
-    line += c;
-    if (c != '\n') continue;
-    if (line != "\n") yaml += "  " + line;
-    line.clear();
-  }
-  return yaml + top;
+  return "distributed_type: FSDP\nfsdp_config:\n  fsdp_ignored_modules: null\n" + test::indented(fsdp, 2) + top;
 }
 
 std::string fault(const std::string& fsdp, const std::string& top = "") {
@@ -307,8 +298,7 @@ class AccelerateFile : public testing::Test {
   void SetUp() override { folder_ = testing::TempDir(); }
 
   std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ + name, std::ios::binary) << text;
-    return folder_ + name;
+    return test::write_file(folder_ + name, text);
   }
 
   Config load(const std::string& yaml, const std::string& toml, const std::vector<std::string>& overrides = {}) const {

@@ -1,5 +1,4 @@
 // Accelerate without its launch file: the plugin's keywords and variables. And its DeepSpeed block.
-#include <fstream>
 
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"

@@ -14,15 +14,7 @@ using test::value_of;
 
 /// Lines of fsdp_config, which begin in line 2, and lines of the top level, which follow.
 std::string composer_file(const std::string& fsdp, const std::string& top = "") {
-  std::string yaml = fsdp.empty() ? "fsdp_config: {}\n" : "fsdp_config:\n";
-  std::string line;
-  for (const char c : fsdp + "\n") {
-    line += c;
-    if (c != '\n') continue;
-    if (line != "\n") yaml += "  " + line;
-    line.clear();
-  }
-  return yaml + top;
+  return (fsdp.empty() ? "fsdp_config: {}\n" : "fsdp_config:\n") + test::indented(fsdp, 2) + top;
 }
 
 Translation composer(const std::string& fsdp, const std::string& top = "") {

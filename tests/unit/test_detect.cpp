@@ -1,7 +1,5 @@
 #include "adapters/detect.hpp"
 
-#include <fstream>
-
 #include "adapters/config.hpp"
 #include "helpers.hpp"
 #include "translations.hpp"
@@ -100,8 +98,7 @@ TEST(Detect, HostileText) {
 class DetectFile : public testing::Test {
  protected:
   static std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(testing::TempDir() + name, std::ios::binary) << text;
-    return testing::TempDir() + name;
+    return test::write_file(testing::TempDir() + name, text);
   }
 };
 

@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "adapters/config.hpp"
 #include "helpers.hpp"
@@ -234,8 +233,7 @@ class ExtensionFiles : public testing::Test {
   }
 
   std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ + "/" + name) << text;
-    return folder_ + "/" + name;
+    return test::write_file(folder_ + "/" + name, text);
   }
 
   Config translated(const std::string& text, const std::string& more = "") {
@@ -362,8 +360,7 @@ TEST(ExtensionZoo, WhatIsNoLibrary) {
   EXPECT_EQ(error.what(), "t.toml:2:11: " + missing + ": cannot be loaded: " + missing +
                               ": cannot open shared object file: No such file or directory");
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  const std::string text = testing::TempDir() + "fsdp2_text.so";
-  std::ofstream(text) << "no library\n";
+  const std::string text = test::write_file(testing::TempDir() + "fsdp2_text.so", "no library\n");
   EXPECT_EQ(text_of([&] { load_config_text("[fsdp]\nplugins = ['" + text + "']\n", "t.toml"); }),
             "t.toml:2:11: " + text + ": cannot be loaded: " + text + ": file too short");
   std::filesystem::remove(text);

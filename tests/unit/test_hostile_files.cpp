@@ -9,6 +9,8 @@
 namespace fsdp2 {
 namespace {
 
+using test::repeated;
+
 /// Through every adapter, for both versions. Anything but an Error fails the test.
 void translate_by_all(const std::string& text) {
   for (const Adapter& adapter : adapters()) {
@@ -24,12 +26,6 @@ void translate_by_all(const std::string& text) {
   }
   detect_dialect(text, "hostile.yaml");
   detect_dialect(text, "hostile.toml");
-}
-
-std::string repeated(const std::string& text, size_t times) {
-  std::string all;
-  for (size_t i = 0; i < times; ++i) all += text;
-  return all;
 }
 
 TEST(HostileFiles, ShapesThatParsersChokeOn) {

@@ -20,22 +20,9 @@ Translation lightning(const std::string& yaml, std::optional<int64_t> version = 
 /// Lines of init_args, which begin in line 5, and lines of `trainer`, which follow.
 std::string fsdp_file(const std::string& arguments, const std::string& trainer = "",
                       const std::string& name = "FSDPStrategy") {
-  std::string yaml =
+  const std::string yaml =
       "trainer:\n  strategy:\n    class_path: lightning.pytorch.strategies." + name + "\n    init_args:\n";
-  std::string line;
-  for (const char c : arguments + "\n") {
-    line += c;
-    if (c != '\n') continue;
-    if (line != "\n") yaml += "      " + line;
-    line.clear();
-  }
-  for (const char c : trainer + "\n") {
-    line += c;
-    if (c != '\n') continue;
-    if (line != "\n") yaml += "  " + line;
-    line.clear();
-  }
-  return yaml;
+  return yaml + test::indented(arguments, 6) + test::indented(trainer, 2);
 }
 
 Translation fsdp(const std::string& arguments, const std::string& trainer = "") {

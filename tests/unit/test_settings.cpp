@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
@@ -15,6 +14,7 @@ namespace fsdp2 {
 namespace {
 
 using test::error_of;
+using test::repeated;
 using test::text_of;
 using Kind = Setting::Kind;
 
@@ -24,12 +24,6 @@ Setting json(const std::string& text, JsonExtras extras = JsonExtras::kComments)
 
 std::string json_fault(const std::string& text, JsonExtras extras = JsonExtras::kComments) {
   return text_of([&] { json(text, extras); });
-}
-
-std::string repeated(const std::string& text, size_t times) {
-  std::string all;
-  for (size_t i = 0; i < times; ++i) all += text;
-  return all;
 }
 
 TEST(JsonSettings, PlacesOfKeysAndValues) {
@@ -162,7 +156,7 @@ TEST(Settings, HostileTextEndsSoon) {
 TEST(Settings, FilesAreReadUpToALimit) {
   const std::string folder = testing::TempDir();
   const std::string large = folder + "fsdp2_large.json";
-  std::ofstream(large) << "{}";
+  test::write_file(large, "{}");
   std::filesystem::resize_file(large, 100U << 20U);
   const auto load = [&](const std::string& file) {
     return text_of([&] { load_config_text("[fsdp]\ndialect = 'deepspeed'\nconfig = '" + file + "'\n", "t.toml"); });

@@ -1,4 +1,3 @@
-#include <fstream>
 
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
@@ -24,9 +23,7 @@ Translation config(const std::string& keys) {
 }
 
 void expect_fault(const std::string& json, const std::string& sentence) {
-  const std::string found = text_of([&] { translate(json); });
-  EXPECT_EQ(found.find("args.json:1:"), 0U) << found;
-  EXPECT_NE(found.find(sentence), std::string::npos) << found;
+  test::expect_fault([&] { translate(json); }, "args.json:1:", sentence);
 }
 
 void expect_config_fault(const std::string& keys, const std::string& sentence) {
@@ -256,12 +253,12 @@ TEST(Transformers, VersionsConvert) {
 
 TEST(Transformers, ConfigInAFileOfItsOwn) {
   const std::string folder = testing::TempDir();
-  std::ofstream(folder + "fsdp2_fsdp_config.json") << "{\n  \"reshard_after_forward\": 8}";
-  std::ofstream(folder + "fsdp2_args.json") << R"({"fsdp": true, "fsdp_config": "fsdp2_fsdp_config.json"})";
+  test::write_file(folder + "fsdp2_fsdp_config.json", "{\n  \"reshard_after_forward\": 8}");
+  test::write_file(folder + "fsdp2_args.json", R"({"fsdp": true, "fsdp_config": "fsdp2_fsdp_config.json"})");
   const std::string toml = "[fsdp]\ndialect = 'transformers'\nconfig = 'fsdp2_args.json'\n";
   EXPECT_EQ(text_of([&] { load_config_text(toml, folder + "fsdp2_t.toml"); }),
             folder + "fsdp2_fsdp_config.json:2:28: `reshard_after_forward: 8` must be true or false under version 2");
-  std::ofstream(folder + "fsdp2_args.json") << R"({"fsdp": true, "fsdp_config": "fsdp2_nowhere.json"})";
+  test::write_file(folder + "fsdp2_args.json", R"({"fsdp": true, "fsdp_config": "fsdp2_nowhere.json"})");
   EXPECT_EQ(text_of([&] { load_config_text(toml, folder + "fsdp2_t.toml"); }),
             folder + "fsdp2_args.json:1:31: cannot read `" + folder + "fsdp2_nowhere.json`");
   expect_fault(R"({"fsdp": true, "fsdp_config": "a.json"})", "names a file, which cannot be read here");

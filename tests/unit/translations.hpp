@@ -1,5 +1,6 @@
 // Shared by the tests of adapters: what a translation holds, in the words of a test.
 #pragma once
+#include <sstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -8,6 +9,24 @@
 #include "helpers.hpp"
 
 namespace fsdp2::test {
+
+/// The lines of a YAML block, deeper by `blanks`; empty ones are left out.
+inline std::string indented(const std::string& lines, size_t blanks) {
+  std::istringstream stream(lines);
+  std::string block;
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.empty()) block += std::string(blanks, ' ') + line + "\n";
+  }
+  return block;
+}
+
+/// The call throws an error that begins with the place, "a.json:1:", and has the sentence.
+template <typename Call>
+void expect_fault(Call call, const std::string& place, const std::string& sentence) {
+  const std::string found = text_of(call);
+  EXPECT_EQ(found.find(place), 0U) << found;
+  EXPECT_NE(found.find(sentence), std::string::npos) << found;
+}
 
 inline bool notes_name(const Translation& translation, const std::string& text) {
   for (const std::string& note : translation.notes) {
