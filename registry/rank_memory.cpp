@@ -89,6 +89,7 @@ const OptimizerState* find_optimizer_state(std::string_view name) {
 
 std::vector<std::string_view> optimizer_names() {
   std::vector<std::string_view> names;
+  names.reserve(kOptimizers.size());
   for (const OptimizerState& optimizer : kOptimizers) names.push_back(optimizer.name);
   return names;
 }

@@ -1,9 +1,10 @@
 // `fsdp2 plan`: what a configuration makes of a model on so many ranks.
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
+#include <string_view>
 
 #include "adapters/config.hpp"
 #include "plugin/cli/command.hpp"
@@ -44,10 +45,10 @@ Config config_of(const PlanOptions& options) {
 
 /// Parameters, gradients and optimizer state of what stays the host's own.
 int64_t ignored_bytes(const ModuleTree& tree, const Plan& plan, const OptimizerState& optimizer) {
+  const std::set<std::string_view> ignored(plan.ignored_parameters.begin(), plan.ignored_parameters.end());
   int64_t bytes = 0;
   for (const TreeParameter& parameter : tree.parameters) {
-    const auto& ignored = plan.ignored_parameters;
-    if (std::find(ignored.begin(), ignored.end(), parameter.names.front()) == ignored.end()) continue;
+    if (!ignored.contains(parameter.names.front())) continue;
     const int64_t own = numel(parameter.shape) * size_of(parameter.dtype);
     bytes += own * (parameter.trainable ? 2 + optimizer.tensors : 1);
   }

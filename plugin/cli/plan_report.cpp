@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <string_view>
-#include <tuple>
+#include <utility>
 
 #include "registry/layout.hpp"
 #include "registry/nearest_name.hpp"
@@ -33,40 +34,45 @@ std::string reshard_text(const PlannedUnit& unit) {
   return unit.reshard_after_forward ? "yes" : "no";
 }
 
-bool are_alike(const PlannedUnit& a, const PlannedUnit& b) {
-  const auto key = [](const PlannedUnit& u) {
-    return std::tuple(u.class_name, u.parent.has_value(), u.reshard_after_forward, u.reshard_to, u.parameters.size());
-  };
-  return key(a) == key(b) && a.buffers == b.buffers;
+/// All of its line but the name.
+TextRow row_of(const Plan& plan, const PlannedUnit& unit) {
+  return {unit.class_name,
+          std::to_string(unit.parameters.size()),
+          dtypes_of(unit),
+          bytes_text(unsharded_bytes(plan, unit)),
+          bytes_text(shard_bytes(unit)),
+          std::to_string(padding_bytes(unit, plan.mesh.shard)),
+          reshard_text(unit)};
 }
 
 std::string units_table(const Plan& plan, bool every_unit) {
-  struct Group {
+  struct Line {
     const PlannedUnit* first;
     const PlannedUnit* last;
     int64_t count;
+    TextRow row;
   };
-  std::vector<Group> groups;
+  std::vector<Line> lines;
+  std::map<TextRow, size_t> alike;
   for (const PlannedUnit& unit : plan.units) {
-    const auto same =
-        std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return are_alike(*g.first, unit); });
-    if (every_unit || same == groups.end()) {
-      groups.push_back({&unit, &unit, 1});
+    TextRow row = row_of(plan, unit);
+    const auto [same, is_new] = alike.try_emplace(row, lines.size());
+    if (is_new || every_unit || !unit.parent) {
+      lines.push_back({&unit, &unit, 1, std::move(row)});
     } else {
-      same->last = &unit;
-      ++same->count;
+      lines[same->second].last = &unit;
+      ++lines[same->second].count;
     }
   }
   std::vector<TextRow> rows{
-      {"unit", "class", "units", "parameters", "dtype", "whole", "a rank", "padding B", "reshard"}};
-  for (const Group& group : groups) {
-    const PlannedUnit& unit = *group.first;
-    rows.push_back({name_of_unit(unit) + (group.count > 1 ? " .. " + name_of_unit(*group.last) : ""), unit.class_name,
-                    std::to_string(group.count), std::to_string(unit.parameters.size()), dtypes_of(unit),
-                    bytes_text(unsharded_bytes(plan, unit)), bytes_text(shard_bytes(unit)),
-                    std::to_string(padding_bytes(unit, plan.mesh.shard)), reshard_text(unit)});
+      {"unit", "units", "class", "parameters", "dtype", "whole", "a rank", "padding B", "reshard"}};
+  for (Line& line : lines) {
+    TextRow row{name_of_unit(*line.first) + (line.count > 1 ? " .. " + name_of_unit(*line.last) : ""),
+                std::to_string(line.count)};
+    row.insert(row.end(), line.row.begin(), line.row.end());
+    rows.push_back(std::move(row));
   }
-  return aligned(rows, {2, 3, 5, 6, 7});
+  return aligned(rows, {1, 3, 5, 6, 7});
 }
 
 std::string memory_table(const PlanReport& report) {

@@ -22,6 +22,7 @@ namespace fsdp2::cli {
 namespace {
 
 constexpr int64_t kMostModules = 1'000'000;  // and parameters; a model of this many takes seconds, more is a slip
+constexpr size_t kLongestPath = 512;         // characters
 constexpr int64_t kMostElements = int64_t{1} << 58;
 
 struct Node {
@@ -213,8 +214,14 @@ class Reader {
     return shape;
   }
 
+  static void require_short(std::string_view path, const Source& source) {
+    if (path.size() <= kLongestPath) return;
+    throw error_at(source, "module.path", "a path of more than " + std::to_string(kLongestPath) + " characters");
+  }
+
   /// To the module that a dotted name leads to.
   void add_parameter(Node& module, const std::string& name, Node::Parameter parameter) {
+    require_short(name, parameter.source);
     Node* holder = &module;
     std::string_view rest = name;
     for (size_t dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
@@ -261,6 +268,7 @@ class Reader {
 
   /// "layers.{0..2}" as "layers.0", "layers.1", "layers.2".
   std::vector<std::string> expanded(const std::string& pattern, const Source& source) const {
+    require_short(pattern, source);
     const size_t open = pattern.find('{');
     if (open == std::string::npos) return {pattern};
     const size_t close = pattern.find('}', open);

@@ -113,6 +113,17 @@ TEST(ShapeFile, FaultsHaveAPlaceAndTheNearestName) {
     const std::string text = fault(std::string("[[module]]\npath = \"") + path + "\"\nparameters.w = [1]");
     EXPECT_TRUE(text.starts_with("shapes.toml:2:8: ")) << text;
   }
+  std::string deep = "a";
+  std::string ranges = "{0..0}";
+  for (int i = 0; i < 10'000; ++i) {
+    deep += ".a";
+    ranges += "{0..0}";
+  }
+  for (const std::string& path : {deep, ranges}) {
+    EXPECT_NE(fault("[[module]]\npath = \"" + path + "\"").find("a path of more than 512 characters"),
+              std::string::npos);
+    EXPECT_NE(fault(head + "parameters.\"" + path + "\" = [1]").find("more than 512 characters"), std::string::npos);
+  }
   for (const char* path : {".", "a..b", "a."}) {
     EXPECT_TRUE(fault(std::string("[[module]]\npath = \"") + path + "\"").starts_with("shapes.toml:2:8: ")) << path;
   }
