@@ -262,9 +262,17 @@ Plan plan_by(const ExtensionStrategy& strategy, const ModuleTree& tree, const Co
   const std::vector<SelectedUnit> units = units_of_chosen(tree, std::move(chosen), decision.notes);
   Plan plan = lay_out_units(strategy.table.name, tree, units, decision.mesh, options);
   const bool copies = decision.mesh.shard == 1 && decision.mesh.replicate > 1;  // nothing to reshard
-  for (size_t i = 0; i < units.size(); ++i) {
-    set_reshard(plan.units[i], copies ? ReshardAfterForward(false) : decision.reshards.at(units[i].module),
-                decision.mesh);
+  try {
+    for (size_t i = 0; i < units.size(); ++i) {
+      set_reshard(plan.units[i], copies ? ReshardAfterForward(false) : decision.reshards.at(units[i].module),
+                  decision.mesh);
+    }
+  } catch (const Error& error) {  // the root's rule is that of the options, the mesh need not be
+    if (decision.mesh == mesh) throw;
+    throw Error(error.code(),
+                std::string(error.what()) + " (strategy \"" + strategy.table.name + "\" set a mesh of " +
+                    std::to_string(decision.mesh.replicate) + " x " + std::to_string(decision.mesh.shard) + ")",
+                error.details());
   }
   plan.notes = std::move(decision.notes);
   return plan;

@@ -84,6 +84,12 @@ TEST(ExtensionStrategy, BlocksOfRanks) {
   EXPECT_EQ(plan_of(told("mesh 4 1 choose 3 2"), 4).units[0].reshard_to, 0);
 }
 
+TEST(ExtensionStrategy, ItsMeshIsNamedWhereAnOptionDoesNotFitIt) {
+  const std::string text = text_of([&] { plan_of(told("mesh 2 2 choose 3 1", "reshard_after_forward = 4"), 4); });
+  EXPECT_NE(text.find("reshard_after_forward = 4, which does not divide the 2 ranks"), std::string::npos) << text;
+  EXPECT_NE(text.find("set a mesh of 2 x 2)"), std::string::npos) << text;
+}
+
 TEST(ExtensionStrategy, CopiesEverywhere) {
   const Plan plan = plan_of(told("mesh 4 1 choose 3 1"), 4);
   EXPECT_EQ(plan.mesh, (Mesh{4, 1}));
