@@ -21,7 +21,9 @@ using namespace accelerate;
 class AccelerateTranslator : public HuggingFaceTranslator {
  public:
   AccelerateTranslator(const Input& input, const std::string& file, const TranslationContext& context)
-      : HuggingFaceTranslator(file), input_(input), context_(context) {}
+      : HuggingFaceTranslator(file), input_(input), context_(context) {
+    put_counts(context.ranks, input_, result_.notes);
+  }
 
   Translation run() {
     read_version();
@@ -213,7 +215,7 @@ class AccelerateTranslator : public HuggingFaceTranslator {
       note(*reshard, "is taken by its name, as documented; Accelerate itself would run FULL_SHARD");
       entry = reshard;
     }
-    emit_strategy_1(name, input_.launched ? top_count("num_machines").value_or(1) : 0, entry,
+    emit_strategy_1(name, top_count("num_machines").value_or(input_.launched ? 1 : 0), entry,
                     find_entry(input_.top, "num_machines"));
   }
 
@@ -344,7 +346,7 @@ class AccelerateTranslator : public HuggingFaceTranslator {
     warn_obsolete(std::move(entries));
   }
 
-  const Input& input_;
+  Input input_;
   const TranslationContext& context_;
   int64_t replicate_ = 1;
 };

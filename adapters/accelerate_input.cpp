@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "adapters/accelerate_names.hpp"
@@ -115,6 +116,14 @@ Input read_plugin_keys(std::span<const HostKey> keys, const std::string& name) {
   throw error_at(root.source, "ACCELERATE_USE_FSDP",
                  "no FSDP is requested: `ACCELERATE_USE_FSDP=true` is missing, without which Accelerate reads no other "
                  "of its variables");
+}
+
+void put_counts(const RankCounts& ranks, Input& input, std::vector<std::string>& notes) {
+  const auto put = [&](const std::string& key, const std::string& name, std::optional<int64_t> count) {
+    if (const auto note = put_count(input.top, key, name, count)) notes.push_back(*note);
+  };
+  put("num_processes", "num_processes", ranks.num_processes);
+  put("num_machines", "num_nodes", ranks.num_nodes);
 }
 
 bool is_keyword(const Input& input, const Setting& entry) {

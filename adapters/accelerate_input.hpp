@@ -2,6 +2,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <vector>
 
 #include "adapters/adapter.hpp"
 #include "adapters/setting.hpp"
@@ -15,6 +16,9 @@ struct Input {
   SettingsTable parallelism;
   SettingsTable deepspeed;
 };
+
+/// Puts what the caller knows of the ranks over the file, as the launcher's command line would. Notes what gives way.
+void put_counts(const RankCounts& ranks, Input& input, std::vector<std::string>& notes);
 
 Input read_launch_file(std::string_view text, const std::string& file);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "adapters/host_keys.hpp"
+#include "adapters/rank_counts.hpp"
 #include "registry/given.hpp"
 
 namespace fsdp2 {
@@ -19,6 +20,7 @@ struct TranslationContext {
   std::optional<int64_t> version = {};  // the version to convert to, where the host's own TOML names one
   std::vector<std::string> flags = {};  // the other host's command line, which wins over its file
   std::map<std::string, std::string> environment = {};  // variables that the other host reads
+  RankCounts ranks = {};                                // on which it would run
   // Reads another file that the host's names. Where it is not given, such a name is an error.
   std::function<std::string(const std::string& path, const Source& source)> read_file = {};
 };
@@ -42,7 +44,10 @@ struct Adapter {
   std::string_view dialect;  // "accelerate"
   std::string_view help;     // one sentence
   Translation (*translate)(std::string_view text, const std::string& file, const TranslationContext& context);
-  TranslateKeys translate_keys = nullptr;  // null: it takes files alone
+  TranslateKeys translate_keys = nullptr;                // null: it takes files alone
+  bool takes_flags = false;                              // TranslationContext::flags
+  std::span<const std::string_view> variables = {};      // beginnings of those it reads beside a file
+  std::span<const std::string_view> key_variables = {};  // beginnings of those that count in a list of keys
 };
 
 }  // namespace fsdp2

@@ -1,5 +1,6 @@
 #include "adapters/adapters.hpp"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -10,18 +11,28 @@
 namespace fsdp2 {
 namespace {
 
+constexpr std::array<std::string_view, 1> kVersionVariable{"FSDP_VERSION"};
+constexpr std::array<std::string_view, 3> kAccelerateVariables{"ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_"};
+
 constexpr std::array kAdapters{
-    Adapter{"accelerate", "Hugging Face Accelerate: the file given to `accelerate launch --config_file`",
-            translate_accelerate, translate_accelerate_keys},
+    Adapter{"accelerate",
+            "Hugging Face Accelerate: the file given to `accelerate launch --config_file`",
+            translate_accelerate,
+            translate_accelerate_keys,
+            false,
+            {},
+            kAccelerateVariables},
     Adapter{"transformers", "Hugging Face transformers: JSON of fsdp_config, or of TrainingArguments with fsdp",
             translate_transformers, translate_transformers_keys},
-    Adapter{"torchtitan", "torchtitan: its TOML file, or flags `--section.key value`", translate_torchtitan},
+    Adapter{"torchtitan", "torchtitan: its TOML file, or flags `--section.key value`", translate_torchtitan, nullptr,
+            true},
     Adapter{"deepspeed", "DeepSpeed: the JSON file of ZeRO, with comments", translate_deepspeed,
             translate_deepspeed_keys},
     Adapter{"lightning", "LightningCLI: YAML with FSDPStrategy or ModelParallelStrategy", translate_lightning},
     Adapter{"torch_fsdp1", "PyTorch's FullyShardedDataParallel: its keywords as JSON", translate_torch_fsdp1,
             translate_torch_fsdp1_keys},
-    Adapter{"composer", "Composer and LLM Foundry: YAML with `fsdp_config`", translate_composer},
+    Adapter{"composer", "Composer and LLM Foundry: YAML with `fsdp_config`", translate_composer, nullptr, false,
+            kVersionVariable},
     Adapter{"torchfort", "TorchFort: its YAML, with a block `fsdp` of this plugin's keys", translate_torchfort},
 };
 
@@ -40,15 +51,39 @@ std::span<const Adapter> adapters() {
   return kAdapters;
 }
 
+const Adapter* find_adapter(std::string_view dialect) {
+  const auto* const found = std::find_if(kAdapters.begin(), kAdapters.end(),
+                                         [&](const Adapter& adapter) { return adapter.dialect == dialect; });
+  return found == kAdapters.end() ? nullptr : found;
+}
+
+void check_flags(std::string_view dialect, const TranslationContext& context) {
+  if (context.flags.empty()) return;
+  std::vector<std::string_view> takers;
+  for (const Adapter& adapter : kAdapters) {
+    if (!adapter.takes_flags) continue;
+    if (adapter.dialect == dialect) return;
+    takers.push_back(adapter.dialect);
+  }
+  const std::string subject =
+      dialect.empty() ? "a table [fsdp] without another host's file" : "dialect `" + std::string(dialect) + "`";
+  throw Error(ErrorCode::kInvalidArgument, subject + " takes no flags of its host's command line (`" +
+                                               context.flags.front() + "`); those that do: " + quoted_list(takers));
+}
+
 Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions,
                            const Source& source) {
-  for (const Adapter& adapter : kAdapters) {
-    if (adapter.dialect == dialect) return adapter.translate;
-  }
+  Translate translate;
+  if (const Adapter* adapter = find_adapter(dialect)) translate = adapter->translate;
   for (const ExtensionAdapter& adapter : extensions) {
-    if (adapter.table.dialect == dialect) return translation_by(adapter);
+    if (!translate && adapter.table.dialect == dialect) translate = translation_by(adapter);
   }
-  throw no_such_dialect(dialect, extensions, source);
+  if (!translate) throw no_such_dialect(dialect, extensions, source);
+  return [translate, name = std::string(dialect)](std::string_view text, const std::string& file,
+                                                  const TranslationContext& context) {
+    check_flags(name, context);
+    return translate(text, file, context);
+  };
 }
 
 std::vector<std::string_view> dialects_of_keys() {
@@ -65,7 +100,10 @@ Translation translate_keys(std::string_view dialect, std::span<const HostKey> ke
   bool files_alone = false;
   for (const Adapter& adapter : kAdapters) {
     if (adapter.dialect != dialect) continue;
-    if (adapter.translate_keys != nullptr) return adapter.translate_keys(keys, name, context);
+    if (adapter.translate_keys != nullptr) {
+      check_flags(dialect, context);
+      return adapter.translate_keys(keys, name, context);
+    }
     files_alone = true;
   }
   for (const ExtensionAdapter& adapter : extensions) files_alone = files_alone || adapter.table.dialect == dialect;

@@ -13,6 +13,13 @@ namespace fsdp2 {
 /// Those that are built in.
 std::span<const Adapter> adapters();
 
+/// The one that is built in, or null.
+const Adapter* find_adapter(std::string_view dialect);
+
+/// An error, with the dialects that take flags of their host's command line, where there are some and this one does
+/// not.
+void check_flags(std::string_view dialect, const TranslationContext& context);
+
 /// What takes files of that dialect, an adapter of ours or of an extension; or an error at `source` with the nearest
 /// one.
 Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions = {},

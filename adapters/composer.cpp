@@ -152,7 +152,13 @@ class ComposerTranslator {
           source, "FSDP_VERSION",
           "`FSDP_VERSION=2` in the environment makes this version 2, which cannot be converted to version 1");
     }
-    draft_.emit("version", version_);
+    Source source;
+    source.file = draft_.file();
+    if (of_host_ == 2 && !asked) {
+      source = {};
+      source.override_text = source.key = "FSDP_VERSION=2";
+    }
+    draft_.emit("version", version_, source);
     if (version_ == of_host_) return;
     draft_.note("converted from version 1 to 2; what version 1 means by its other keys is kept");
   }

@@ -1,13 +1,13 @@
 #include "adapters/config.hpp"
 
-#include <cstdlib>
-#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "adapters/adapters.hpp"
 #include "adapters/detect.hpp"
+#include "adapters/host_environment.hpp"
 #include "adapters/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/nearest_name.hpp"
@@ -29,11 +29,11 @@ std::string told_dialect(std::string_view text, const std::string& path, const S
   return std::string(guess.dialect);
 }
 
-/// What a host that reads a file reads from the environment.
-std::map<std::string, std::string> host_environment() {
-  std::map<std::string, std::string> variables;
-  if (const char* version = std::getenv("FSDP_VERSION")) variables["FSDP_VERSION"] = version;
-  return variables;
+/// What other hosts read from the environment, beside a file.
+TranslationContext context_of_process() {
+  TranslationContext context;
+  for (const Adapter& adapter : adapters()) context.environment.merge(process_variables(adapter.variables));
+  return context;
 }
 
 Translation translate_file(const GivenKeys& given, const std::string& name, const Extensions& extensions,
@@ -80,10 +80,12 @@ Translation translate_list(const GivenKeys& given, std::span<const HostKey> keys
                         extensions.adapters(), dialect->second.source);
 }
 
-Config combine(GivenKeys given, const std::string& name, const Extensions& extensions, const HostKeys& keys) {
-  if (!given.contains("dialect") && !given.contains("config") && !keys) return resolve(given);
-  TranslationContext context;
-  if (!keys) context.environment = host_environment();
+Config combine(GivenKeys given, const std::string& name, const Extensions& extensions, TranslationContext context,
+               const HostKeys& keys) {
+  if (!given.contains("dialect") && !given.contains("config") && !keys) {
+    check_flags("", context);
+    return resolve(given);
+  }
   context.read_file = [](const std::string& path, const Source& source) {
     return read_host_file(path, source, source.key);
   };
@@ -95,10 +97,7 @@ Config combine(GivenKeys given, const std::string& name, const Extensions& exten
   // The other host's configuration is part of the options from here on.
   given.erase("dialect");
   given.erase("config");
-  Config config = resolve(given, translation.given);
-  config.warning = std::move(translation.warning);
-  config.notes.insert(config.notes.begin(), translation.notes.begin(), translation.notes.end());
-  return config;
+  return take_translation(given, std::move(translation));
 }
 
 void refuse_taken_dialect(const ExtensionAdapter& adapter, const Source& source) {
@@ -111,15 +110,18 @@ void refuse_taken_dialect(const ExtensionAdapter& adapter, const Source& source)
   }
 }
 
-Config load(GivenKeys given, const std::string& name, const HostKeys& keys) {
-  Extensions extensions = open_extensions(given, name);
-  const auto plugins = given.find("plugins");
-  const Source source = plugins == given.end() ? Source{} : plugins->second.source;
-  for (const ExtensionAdapter& adapter : extensions.adapters()) refuse_taken_dialect(adapter, source);
-  Config config = combine(std::move(given), name, extensions, keys);
+Config load(GivenKeys given, const std::string& name, Extensions extensions, TranslationContext context,
+            const HostKeys& keys) {
+  Config config = combine(std::move(given), name, extensions, std::move(context), keys);
   config.notes.insert(config.notes.begin(), extensions.notes().begin(), extensions.notes().end());
   config.extensions = std::move(extensions);
   return config;
+}
+
+Config load(GivenKeys given, const std::string& name, const HostKeys& keys) {
+  Extensions extensions = open_libraries(given, name);
+  // A list of keys is all that there is, whatever the process's environment holds.
+  return load(std::move(given), name, std::move(extensions), keys ? TranslationContext{} : context_of_process(), keys);
 }
 
 }  // namespace
@@ -135,6 +137,30 @@ Config load_config_text(std::string_view toml, const std::string& name, std::spa
   GivenKeys given = read_given(toml, name);
   apply_overrides(given, overrides);
   return load(std::move(given), name, keys);
+}
+
+Config take_translation(const GivenKeys& given, Translation translation) {
+  Config config = resolve(given, translation.given);
+  config.warning = std::move(translation.warning);
+  config.obsolete = std::move(translation.obsolete);
+  config.notes.insert(config.notes.begin(), translation.notes.begin(), translation.notes.end());
+  return config;
+}
+
+Extensions open_libraries(GivenKeys& given, const std::string& name, std::span<const std::string> more) {
+  Extensions extensions = open_extensions(given, name);
+  const auto plugins = given.find("plugins");
+  const Source source = plugins == given.end() ? Source{} : plugins->second.source;
+  for (const ExtensionAdapter& adapter : extensions.adapters()) refuse_taken_dialect(adapter, source);
+  Source caller;
+  caller.file = "--plugins";
+  for (const std::string& path : more) extensions.open(library_path(path, ""), caller);
+  for (const ExtensionAdapter& adapter : extensions.adapters()) refuse_taken_dialect(adapter, caller);
+  return extensions;
+}
+
+Config load_given(GivenKeys given, const std::string& name, Extensions extensions, const TranslationContext& context) {
+  return load(std::move(given), name, std::move(extensions), context, std::nullopt);
 }
 
 }  // namespace fsdp2

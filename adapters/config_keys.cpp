@@ -56,7 +56,9 @@ std::optional<ConfigKeys> keys_of_toml(std::string_view text, const std::string&
   keys.format = "TOML";
   try {
     check_toml_nesting(text, file);
-    add_toml(toml::parse(text, file), "", 1, keys);
+    const toml::table table = toml::parse(text, file);
+    add_toml(table, "", 1, keys);
+    keys.has_own_table = table["fsdp"].is_table();
   } catch (const Error&) {
     return std::nullopt;
   } catch (const toml::parse_error&) {
@@ -82,6 +84,7 @@ std::optional<ConfigKeys> keys_of_yaml(std::string_view text) {
 ConfigKeys keys_of_text(std::string_view text) {
   ConfigKeys keys;
   keys.format = "text";
+  keys.has_own_table = text.starts_with("[fsdp]") || text.find("\n[fsdp]") != std::string_view::npos;
   for (size_t i = 0; i < text.size() && keys.at.size() < kMostKeys;) {
     if (!is_word_character(text[i])) {
       ++i;

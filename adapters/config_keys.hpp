@@ -12,6 +12,7 @@ namespace fsdp2 {
 
 struct ConfigKeys {
   std::string format;                        // "TOML", "YAML or JSON", "flags", "text" or "list"
+  bool has_own_table = false;                // TOML's [fsdp], of this plugin itself
   std::set<std::string, std::less<>> at;     // dotted, "trainer.strategy"
   std::set<std::string, std::less<>> pairs;  // "trainer.strategy=fsdp"
 

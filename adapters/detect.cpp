@@ -204,6 +204,7 @@ DialectGuess guess_by(const ConfigKeys& keys, const std::string& file) {
   guess.candidates = Detective(keys, file).candidates();
   if (guess.candidates.empty()) {
     guess.reason = "it has no key by which a host could be told";
+    if (keys.format == "text") guess.reason += "; as TOML, YAML or JSON it has no keys at all";
     return guess;
   }
   const int best = guess.candidates[0].weight;
@@ -229,8 +230,9 @@ std::string DialectGuess::explain() const {
 
 DialectGuess detect_dialect(std::string_view text, const std::string& file) {
   const ConfigKeys keys = read_config_keys(text, file);
-  if (keys.format == "TOML" && keys.has("fsdp")) {
+  if (keys.has_own_table) {
     DialectGuess guess;
+    guess.is_own = true;
     guess.reason = "it has a table [fsdp], as this plugin's own files do";
     return guess;
   }

@@ -21,6 +21,7 @@ struct DialectCandidate {
 struct DialectGuess {
   std::string_view dialect;                  // empty: not sure
   std::vector<DialectCandidate> candidates;  // the likeliest first
+  bool is_own = false;                       // a table [fsdp] makes it this plugin's own, broken TOML too
   std::string reason;                        // why it is not sure, where the candidates alone do not say it
 
   /// All candidates, or the reason.

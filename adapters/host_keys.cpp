@@ -51,6 +51,7 @@ Setting& map_of(Setting& parent, const std::string& part, const Source& source) 
   Setting map;
   map.kind = Setting::Kind::kMap;
   map.source = source;
+  map.is_pair = true;
   map.key = map.source.key = part;
   map.key_source = map.source;
   parent.members.push_back(std::move(map));
@@ -85,12 +86,16 @@ Setting settings_of(std::span<const HostKey> keys, const std::string& name) {
   ReadBudget budget;
   size_t bytes = 0;
   for (const HostKey& key : keys) {
-    ReadBudget::check_key(key.name, root.source);
+    const bool has_place = !key.source.file.empty() || !key.source.override_text.empty();
+    Source source = has_place ? key.source : root.source;
+    source.translated = true;
+    ReadBudget::check_key(key.name, source);
     bytes += key.name.size() + key.value.size();
     if (bytes > limits::kBytes) throw error_at(root.source, {}, "the values are larger than a configuration can be");
     check_host_text(key.value, name + ": " + key.name);
     Setting member;
-    member.source = root.source;
+    member.source = source;
+    member.is_pair = true;
     Setting* parent = &root;
     size_t begin = 0;
     size_t depth = 1;
@@ -103,8 +108,8 @@ Setting settings_of(std::span<const HostKey> keys, const std::string& name) {
       }
       type_value(member, key.value);
       for (size_t dot = key.name.find('.'); dot != std::string::npos; dot = key.name.find('.', begin), ++depth) {
-        budget.count(depth, root.source);
-        parent = &map_of(*parent, key.name.substr(begin, dot - begin), root.source);
+        budget.count(depth, source);
+        parent = &map_of(*parent, key.name.substr(begin, dot - begin), source);
         begin = dot + 1;
       }
     }

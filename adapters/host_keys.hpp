@@ -14,6 +14,7 @@ namespace fsdp2 {
 struct HostKey {
   std::string name;
   std::string value;
+  Source source = {};  // where it is written, if anywhere
 };
 
 /// From "name=value", which `name` stands for in messages.
@@ -21,7 +22,7 @@ HostKey host_key_of(std::string_view pair, const std::string& name = "a host's k
 
 bool is_variable(std::string_view name);
 
-/// As settings without lines. `name` stands for the list in messages.
+/// As settings. `name` stands for the list in messages, where a key has no place of its own.
 Setting settings_of(std::span<const HostKey> keys, const std::string& name);
 
 }  // namespace fsdp2

@@ -23,6 +23,14 @@ Error too_long(const Source& source, const std::string& subject) {
       subject + " is larger than " + std::to_string(limits::kBytes >> 20U) + " MiB, which no configuration is");
 }
 
+/// As much as is allowed, and one more byte where there is more.
+std::string read_some(std::istream& stream) {
+  std::string text(limits::kBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(stream.gcount()));
+  return text;
+}
+
 /// How many bytes the UTF-8 character at `text` takes; 0: it is none.
 size_t character_size(std::string_view text) {
   const auto byte = [&](size_t at) -> uint32_t { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
@@ -54,13 +62,18 @@ std::string read_host_file(const std::string& path, const Source& source, const 
     throw error_at(source, key, "`" + path + "` is a folder, not a file", {}, ErrorCode::kNotFound);
   }
   std::ifstream stream(path, std::ios::binary);
-  std::string text(limits::kBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::string text = read_some(stream);
   if (!stream.is_open() || stream.bad()) {
     throw error_at(source, key, "cannot read `" + path + "`", {}, ErrorCode::kNotFound);
   }
-  text.resize(static_cast<size_t>(stream.gcount()));
   if (text.size() > limits::kBytes) throw too_long(source, "`" + path + "`");
+  return text;
+}
+
+std::string read_host_stream(std::istream& stream, const std::string& name) {
+  std::string text = read_some(stream);
+  if (stream.bad()) throw error_at(start_of(name), {}, "cannot be read", {}, ErrorCode::kNotFound);
+  if (text.size() > limits::kBytes) throw too_long(start_of(name), "the text");
   return text;
 }
 

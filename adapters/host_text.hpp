@@ -1,5 +1,6 @@
 // The text of a host's configuration file, before anything reads it.
 #pragma once
+#include <istream>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,9 @@ std::string beside(const std::string& file, const std::string& path);
 
 /// Reads a file, at most as much of it as adapters/limits.hpp allows. `source` is where `key` names it.
 std::string read_host_file(const std::string& path, const Source& source, const std::string& key);
+
+/// The same of a stream, called `name` in messages.
+std::string read_host_stream(std::istream& stream, const std::string& name);
 
 /// Text that is not UTF-8, has null bytes or is too long is an error at its place in `file`.
 void check_host_text(std::string_view text, const std::string& file);

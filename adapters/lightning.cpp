@@ -50,6 +50,8 @@ class LightningTranslator {
       trainer = &child_of(child_of(root, "fit"), "trainer");
     }
     trainer_ = table_of(*trainer, "trainer");
+    put_known("num_nodes", "num_nodes", context.ranks.num_nodes);
+    put_known("devices", "processes_per_node", context.ranks.processes_per_node);
     const Setting& strategy = child_of(*trainer, "strategy");
     if (strategy.kind != Setting::Kind::kMap) return;
     strategy_ = table_of(strategy, "strategy");
@@ -75,6 +77,12 @@ class LightningTranslator {
   }
 
  private:
+  /// As an option of its command line would.
+  void put_known(const std::string& key, const std::string& name, std::optional<int64_t> count) {
+    const std::optional<std::string> note = put_count(trainer_, key, name, count);
+    if (note) draft_.remark(*note);
+  }
+
   const YamlEntry* argument(std::string_view key) const { return find_entry(arguments_, key); }
 
   /// Keywords of a Python object: those below `init_args` where it has a class_path.

@@ -19,13 +19,6 @@ std::string changed(std::string_view text, Change change) {
   return out;
 }
 
-std::string_view without_blanks(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\r\v\f";
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 /// Without the single underscores between digits that Python's numbers may have, and without a plus in front.
 std::optional<std::string> plain_number(std::string_view text) {
   text = without_blanks(text);
@@ -59,6 +52,13 @@ std::optional<Number> read_number(std::string_view text) {
 }
 
 }  // namespace
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\r\v\f";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
 
 SettingsTable table_of(const Setting& map, const std::string& name, std::string_view prefix, std::string_view added) {
   SettingsTable table;
@@ -159,7 +159,7 @@ std::string shown(const std::string& text) {
 }
 
 std::string as_written(const Setting& setting) {
-  const std::string key = setting.source.key + (setting.source.line > 0 ? ": " : "=");
+  const std::string key = setting.source.key + (setting.source.line > 0 && !setting.is_pair ? ": " : "=");
   switch (setting.kind) {
     case Setting::Kind::kNull:
       return key + "null";

@@ -20,6 +20,7 @@ struct Setting {
   std::string text;               // of a scalar, what Python's str() gives for it
   std::vector<std::string> list;  // of a list, the texts of its scalars
   std::vector<Setting> members;   // of a map, as written; of a key written twice the last one counts
+  bool is_pair = false;           // written name=value, in a list of keys
   std::string key;                // under which it lies in its map
   Source key_source;              // place of the key, and what messages call it
   Source source;                  // place of the value, and what messages call it
@@ -55,13 +56,15 @@ bool is_truthy(const Setting& setting);
 std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
 
+std::string_view without_blanks(std::string_view text);
+
 /// The parts between commas; of "" one, which is empty.
 std::vector<std::string> split_at_commas(std::string_view text);
 
 /// Text for messages: cut where it is long.
 std::string shown(const std::string& text);
 
-/// "key: value" as written, for messages; "key=value" of a list of keys, which has no lines.
+/// "key: value" as written, for messages; "key=value" of a list of keys.
 std::string as_written(const Setting& setting);
 
 /// An error that lies there: "`key: value` must be ...".

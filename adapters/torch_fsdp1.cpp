@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 5> kPolicyNames{"transformer", "ModuleWra
 class Fsdp1Translator : public Translator {
  public:
   Fsdp1Translator(const Setting& root, const std::string& file, const TranslationContext& context)
-      : Translator(file), keywords_(table_of(root, "")), version_(context.version.value_or(1)) {}
+      : Translator(file), keywords_(table_of(root, "")), version_(context.version.value_or(1)), ranks_(context.ranks) {}
 
   Translation run() {
     check_keywords();
@@ -164,6 +164,11 @@ class Fsdp1Translator : public Translator {
       }
       name = *found;
     }
+    if (ranks_.num_processes == 1 && name != "NO_SHARD") {
+      result_.notes.push_back(file_ + ": on one rank PyTorch runs `sharding_strategy` " + std::string(name) +
+                              " as NO_SHARD");
+      name = "NO_SHARD";
+    }
     const bool hybrid = name.find("HYBRID") != std::string_view::npos;
     const std::string base = lower_case(name.starts_with('_') ? name.substr(1) : name);
     emit("strategy", base, entry);
@@ -178,7 +183,12 @@ class Fsdp1Translator : public Translator {
       throw setting_fault(*entry, "needs `auto_wrap_policy`, `process_group` or `device_mesh`, as in PyTorch");
     }
     const std::vector<int64_t> sizes = mesh_sizes();
-    if (sizes.empty()) return;
+    if (hybrid && mesh == nullptr && group == nullptr && ranks_.num_nodes) {  // inside a node, over nodes
+      const Setting known = count_setting("num_nodes", *ranks_.num_nodes);
+      emit("mesh.replicate", *ranks_.num_nodes, &known);
+      emit("mesh.shard", int64_t{-1}, entry);
+    }
+    if (sizes.empty() || (!hybrid && ranks_.num_processes == 1)) return;
     if (hybrid != (sizes.size() == 2)) {
       throw setting_fault(*mesh, hybrid ? "must be [replicas, ranks] for a hybrid strategy"
                                         : "must be [ranks]: two dimensions go with the hybrid strategies");
@@ -279,6 +289,7 @@ class Fsdp1Translator : public Translator {
   SettingsTable keywords_;
   SettingsTable dtypes_;
   int64_t version_;
+  const RankCounts& ranks_;
   bool wraps_ = false;
 };
 

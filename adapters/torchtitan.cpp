@@ -61,7 +61,8 @@ int64_t titan_degree(const TitanEntry& entry, bool may_be_rest) {
 
 class TitanTranslator {
  public:
-  TitanTranslator(TitanEntries entries, const std::string& file) : entries_(std::move(entries)), draft_(file) {}
+  TitanTranslator(TitanEntries entries, const std::string& file, const RankCounts& ranks)
+      : entries_(std::move(entries)), ranks_(ranks.num_processes), draft_(file) {}
 
   Translation run() {
     check_keys();
@@ -160,15 +161,34 @@ class TitanTranslator {
         shard = type;
       }
     }
+    check_ranks(replicate, shard);
     emit("mesh.replicate", replicate_, replicate);
     emit("mesh.shard", shard_, shard);
     mesh_entry_ = shard;
   }
 
+  /// Of the degrees, all others are 1.
+  void check_ranks(const TitanEntry* replicate, const TitanEntry* shard) const {
+    if (!ranks_) return;
+    const int64_t copies = replicate_ == -1 ? 1 : replicate_;
+    const int64_t shards = shard_ == -1 ? 1 : shard_;
+    const bool has_rest = replicate_ == -1 || shard_ == -1;
+    const bool fits = copies <= *ranks_ && *ranks_ % copies == 0 &&
+                      (has_rest ? *ranks_ / copies % shards == 0 : *ranks_ / copies == shards);
+    if (fits) return;
+    const TitanEntry* at = shard != nullptr && shard_ != -1 ? shard : replicate;
+    throw titan_fault(*at,
+                      "does not fit " + std::to_string(*ranks_) +
+                          " ranks: `data_parallel_replicate_degree` x `data_parallel_shard_degree` must be as many");
+  }
+
+  /// -1 stands for the rest, which may be one.
+  bool shards_nothing() const { return shard_ == 1 || (shard_ == -1 && ranks_ && *ranks_ == replicate_); }
+
   void read_strategy() {
     const TitanEntry* entry = find_anywhere("fsdp_reshard_after_forward");
     const std::string_view word = entry == nullptr ? kTitanReshard[0] : titan_word(*entry, kTitanReshard);
-    if (shard_ == 1) {
+    if (shards_nothing()) {
       if (entry != nullptr && word != "default") note(*entry, "has no effect: nothing is sharded");
       emit("strategy", std::string("no_shard"), mesh_entry_);
       emit("reshard_after_forward", false, mesh_entry_);
@@ -192,7 +212,7 @@ class TitanTranslator {
     emit("mixed_precision.param", std::string(dtype), param);
     if (reduce != nullptr) titan_word(*reduce, kTitanReduce);
     emit("mixed_precision.reduce", std::string(kTitanReduce[0]), reduce);
-    if (shard_ == 1 && dtype == "bfloat16") {
+    if (shards_nothing() && dtype == "bfloat16") {
       draft_.note("`mixed_precision_param` bfloat16 without sharding is autocast in torchtitan; units are cast here");
     }
     const TitanEntry* whole = find("training.dtype");
@@ -247,6 +267,7 @@ class TitanTranslator {
   }
 
   TitanEntries entries_;
+  std::optional<int64_t> ranks_;
   TranslationDraft draft_;
   int64_t replicate_ = 1;
   int64_t shard_ = -1;
@@ -270,7 +291,7 @@ Translation translate_torchtitan(std::string_view text, const std::string& file,
                        "`config`, and write what the other flags say as keys of [fsdp]");
   }
   apply_titan_flags(entries, context.flags);
-  return TitanTranslator(std::move(entries), file).run();
+  return TitanTranslator(std::move(entries), file, context.ranks).run();
 }
 
 }  // namespace fsdp2

@@ -252,7 +252,9 @@ class TransformersTranslator : public HuggingFaceTranslator {
       // As accelerate: the documented meaning is taken, although the host runs FULL_SHARD.
       note(*entry, "is taken by its name, as documented; the host itself would run FULL_SHARD");
     }
-    emit_strategy_1(name, 0, entry, nullptr);
+    const int64_t nodes = context_.ranks.num_nodes.value_or(0);
+    const Setting known = count_setting("num_nodes", nodes);
+    emit_strategy_1(name, nodes, entry, &known);
     const Setting* ahead = find("forward_prefetch");
     emit_prefetch_1(find("backward_prefetch"), ahead != nullptr && truth_of(*ahead), ahead);
     for (const std::string_view key : {"use_orig_params", "limit_all_gathers"}) {

@@ -29,6 +29,8 @@ class TranslationDraft {
   /// A remark that names a key as it is written.
   void note(const Source& source, const std::string& written, const std::string& sentence);
   void note(const YamlEntry& entry, const std::string& sentence);
+  /// One that has its place already.
+  void remark(const std::string& text) { result_.notes.push_back(text); }
   /// One on the file.
   void note(const std::string& sentence);
 

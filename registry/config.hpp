@@ -19,9 +19,10 @@ using KeySources = std::map<std::string, Source, std::less<>>;
 struct Config {
   Fsdp2Options options;
   KeySources sources;
-  std::string warning;             // the one warning, empty if there is none
-  std::vector<std::string> notes;  // each names its key
-  Extensions extensions;           // what the libraries in `plugins` and FSDP2_PLUGINS registered
+  std::string warning;                // the one warning, empty if there is none
+  std::vector<std::string> obsolete;  // the keys that it names, as written
+  std::vector<std::string> notes;     // each names its key
+  Extensions extensions;              // what the libraries in `plugins` and FSDP2_PLUGINS registered
 };
 
 /// Options from keys in layers: `given` over `base`. Checks types, ranges, names and conflicts.

@@ -83,14 +83,6 @@ void check_free(const auto& registered, const char* name, const std::string& kin
   throw misfit("its " + kind + " " + in_quotes(name) + " is registered already, by " + found->library);
 }
 
-/// A bare name that is no file here is for the loader to find (LD_LIBRARY_PATH).
-std::string library_path(const std::string& path, const std::filesystem::path& folder) {
-  std::error_code unknown;
-  const std::filesystem::path file = std::filesystem::absolute(folder / path, unknown).lexically_normal();
-  if (path.find('/') == std::string::npos && !std::filesystem::exists(file, unknown)) return path;
-  return file.string();
-}
-
 }  // namespace
 
 void Extensions::open(const std::string& path, const Source& source) {
@@ -154,10 +146,18 @@ const ExtensionStrategy* Extensions::find_strategy(std::string_view full_name) c
   return found == strategies_.end() ? nullptr : &*found;
 }
 
+std::string library_path(const std::string& path, const std::string& folder) {
+  std::error_code unknown;
+  const std::filesystem::path file =
+      std::filesystem::absolute(std::filesystem::path(folder) / path, unknown).lexically_normal();
+  if (path.find('/') == std::string::npos && !std::filesystem::exists(file, unknown)) return path;
+  return file.string();
+}
+
 Extensions open_extensions(GivenKeys& given, const std::string& file) {
   Extensions extensions;
   if (const auto found = given.find("plugins"); found != given.end()) {
-    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    const std::string folder = std::filesystem::path(file).parent_path().string();
     for (std::string& path : std::get<std::vector<std::string>>(found->second.value)) {
       path = library_path(path, folder);
       extensions.open(path, found->second.source);

@@ -57,6 +57,10 @@ class Extensions {
   std::vector<std::string> notes_;
 };
 
+/// A path as `plugins` has it, from a folder: a bare name that is no file there is for the loader to find
+/// (LD_LIBRARY_PATH).
+std::string library_path(const std::string& path, const std::string& folder);
+
 /// `plugins = [...]` of a file, whose folder relative paths start from, and the environment variable FSDP2_PLUGINS, a
 /// list with colons. In `given` the paths become absolute.
 Extensions open_extensions(GivenKeys& given, const std::string& file);

@@ -164,7 +164,7 @@ Fault take_size_or_rest(std::optional<int64_t>& target, const Value& value) {
   return take_int(target, value, -1);
 }
 
-// These put the value to print into `out`; false: there is nothing to print.
+// These put the value into `out`; false: there is none, or it is the default and not printed.
 template <typename T>
 bool always(const T& now, Value& out) {
   out = now;
@@ -173,7 +173,8 @@ bool always(const T& now, Value& out) {
 
 template <typename T>
 bool unless(const T& now, const T& standard, Value& out) {
-  return now != standard && always(now, out);
+  always(now, out);
+  return now != standard;
 }
 
 template <typename T>
@@ -188,7 +189,8 @@ bool name_if_set(const std::optional<Enum>& now, Value& out) {
 
 template <typename Enum>
 bool name_unless(Enum now, Enum standard, Value& out) {
-  return now != standard && always(std::string(name_of(now)), out);
+  always(std::string(name_of(now)), out);
+  return now != standard;
 }
 
 constexpr std::string_view kOwnPrefix = "strategy_options.";
@@ -343,6 +345,13 @@ const KeySpec* find_key(std::string_view name) {
     if (spec.name == name) return &spec;
   }
   return nullptr;
+}
+
+std::optional<Value> value_of(const KeySpec& spec, const Fsdp2Options& options) {
+  const Value none = std::string();
+  Value value = none;
+  const bool is_set = spec.give(options, value);
+  return is_set || value != none ? std::optional<Value>(value) : std::nullopt;
 }
 
 std::string nearest_key(std::string_view written) {

@@ -18,7 +18,7 @@ struct ValueFault {
 };
 
 /// One canonical key. `take` checks a value and puts it in. `give` puts the value to print into `out`; false: it is at
-/// its default and not printed.
+/// its default, which `out` has then if there is one, and not printed.
 struct KeySpec {
   std::string_view name;
   std::string_view allowed;  // "a whole number, 0 or more"
@@ -37,6 +37,9 @@ std::optional<ValueFault> take_strategy_option(StrategyOption& target, const Val
 
 /// The key of that name, or null. All of a strategy's own options have one, which puts nothing in.
 const KeySpec* find_key(std::string_view name);
+
+/// The value that the options have for a key, be it the default; nothing where none is set.
+std::optional<Value> value_of(const KeySpec& spec, const Fsdp2Options& options);
 
 /// The valid key nearest to what was written, or "".
 std::string nearest_key(std::string_view written);

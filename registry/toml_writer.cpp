@@ -65,7 +65,7 @@ std::string to_toml(const Fsdp2Options& options) {
   std::string text = "[fsdp]\n";
   for (const KeySpec& spec : key_specs()) {
     Value value;
-    if (spec.give(options, value)) text += std::string(spec.name) + " = " + std::visit(Printer{}, value) + "\n";
+    if (spec.give(options, value)) text += std::string(spec.name) + " = " + value_text(value) + "\n";
   }
   for (const auto& [name, value] : options.strategy_options) {
     text += "strategy_options." + name + " = " + value_text(value) + "\n";
@@ -75,6 +75,10 @@ std::string to_toml(const Fsdp2Options& options) {
 
 std::string value_text(const StrategyOption& option) {
   return std::visit(Printer{}, option);
+}
+
+std::string value_text(const Value& value) {
+  return std::visit(Printer{}, value);
 }
 
 }  // namespace fsdp2

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "registry/given.hpp"
 #include "registry/options.hpp"
 
 namespace fsdp2 {
@@ -12,5 +13,6 @@ std::string to_toml(const Fsdp2Options& options);
 
 /// A value as TOML writes it.
 std::string value_text(const StrategyOption& option);
+std::string value_text(const Value& value);
 
 }  // namespace fsdp2
