@@ -70,6 +70,9 @@ Exit run(const Invocation& invocation) {
     return invocation.run();
   } catch (const Error& error) {
     return refuse(invocation, error);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << error.what() << "\nRun with --help for more information.\n";
+    return kMisused;
   } catch (const std::bad_alloc&) {
     return refuse(invocation, Error(ErrorCode::kOutOfMemory, "there is not enough memory"));
   } catch (const std::exception& error) {

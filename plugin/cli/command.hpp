@@ -27,7 +27,8 @@ struct Invocation {
 CLI::App* add_command(CLI::App& program, Invocation& invocation, const std::string& name, const std::string& help,
                       const std::string& examples);
 
-/// Runs it; an error is printed, with `--json` as {"error": {...}} to standard output.
+/// Runs it; a CLI::ParseError, where the command line turns out to be at fault, is printed as any. Another error is,
+/// with `--json` as {"error": {...}} to standard output.
 Exit run(const Invocation& invocation);
 
 /// To standard output, with two blanks of indent.
@@ -37,5 +38,6 @@ void print(const Json& json);
 void add_strategies(CLI::App& program, Invocation& invocation);
 void add_dialects(CLI::App& program, Invocation& invocation);
 void add_plan(CLI::App& program, Invocation& invocation);
+void add_translate(CLI::App& program, Invocation& invocation);
 
 }  // namespace fsdp2::cli

@@ -21,6 +21,7 @@ std::string suggestion(const CLI::App& program, int argc, char** argv) {
   }
   for (int i = 1; i < argc; ++i) {
     const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
+    if (word == "--") break;  // what follows is another program's
     const bool is_name = word.starts_with("--") || command == &program;
     if (!is_name || std::find(names.begin(), names.end(), word) != names.end()) continue;
     const std::string nearest = fsdp2::nearest_name(word, names);
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
   add_plan(program, invocation);
   add_strategies(program, invocation);
   add_dialects(program, invocation);
+  add_translate(program, invocation);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
