@@ -11,4 +11,11 @@ Error frozen_error(const TreeModule& module) {
                {.file = place.file, .line = place.line, .module = module.path});
 }
 
+Error no_dimensions_error(const ModuleTree& tree, const TreeParameter& parameter) {
+  return Error(ErrorCode::kUnsupported,
+               "parameter `" + parameter.names.front() +
+                   "` has no dimensions and cannot be cut: make it a tensor of one dimension with one element",
+               {.module = tree.modules[parameter.holders.front()].path, .parameter = parameter.names.front()});
+}
+
 }  // namespace fsdp2

@@ -43,4 +43,7 @@ struct ModuleTree {
 /// What is wrong with a module that is frozen, and where.
 Error frozen_error(const TreeModule& module);
 
+/// What is wrong with a parameter without dimensions.
+Error no_dimensions_error(const ModuleTree& tree, const TreeParameter& parameter);
+
 }  // namespace fsdp2

@@ -17,15 +17,7 @@ PlannedUnit plan_unit(const ModuleTree& tree, const SelectedUnit& selected, Layo
   std::vector<LayoutParameter> parameters;
   for (const size_t index : selected.parameters) {
     const TreeParameter& parameter = tree.parameters[index];
-    if (parameter.shape.empty()) {
-      ErrorDetails details;
-      details.module = tree.modules[parameter.holders.front()].path;
-      details.parameter = parameter.names.front();
-      throw Error(ErrorCode::kUnsupported,
-                  "parameter `" + parameter.names.front() +
-                      "` has no dimensions and cannot be cut: make it a tensor of one dimension with one element",
-                  std::move(details));
-    }
+    if (parameter.shape.empty()) throw no_dimensions_error(tree, parameter);
     parameters.push_back({parameter.shape, parameter.dtype, parameter.trainable});
   }
   UnitLayout layout = lay_out(kind, parameters, shard_ranks);

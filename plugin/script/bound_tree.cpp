@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "plugin/engine/dtype.hpp"
 #include "plugin/engine/tensor_walk.hpp"
@@ -64,6 +65,9 @@ class ParameterMemory {
 
 class Reader {
  public:
+  /// `refusals`: null to throw the first one.
+  explicit Reader(std::vector<Error>* refusals) : refusals_(refusals) {}
+
   BoundTree read(const torch::jit::Module& module) {
     visit(module._ivalue(), "", std::nullopt);
     require_parameters();
@@ -75,6 +79,11 @@ class Reader {
   }
 
  private:
+  void refuse(Error error) const {
+    if (refusals_ == nullptr) throw error;  // NOLINT(performance-*): thrown once
+    refusals_->push_back(std::move(error));
+  }
+
   void visit(const ObjectPtr& object, const std::string& path, std::optional<size_t> parent) {
     const size_t index = bound_.tree.modules.size();
     const auto type = object->type();
@@ -103,10 +112,10 @@ class Reader {
   /// A frozen part beside others is a matter for the planner, unless nothing else is there.
   void require_parameters() const {
     const std::vector<TreeModule>& modules = bound_.tree.modules;
-    if (modules.front().frozen) throw frozen_error(modules.front());
+    if (modules.front().frozen) return refuse(frozen_error(modules.front()));
     if (!bound_.tree.parameters.empty()) return;
     const auto frozen = std::find_if(modules.begin(), modules.end(), [](const auto& m) { return m.frozen; });
-    if (frozen != modules.end()) throw frozen_error(*frozen);
+    if (frozen != modules.end()) refuse(frozen_error(*frozen));
   }
 
   void find_calls() {
@@ -116,9 +125,16 @@ class Reader {
   }
 
   void add_parameter(const std::string& name, const at::Tensor& tensor, size_t holder, Slot slot) {
+    if (left_out_.contains(tensor.unsafeGetTensorImpl())) return;
     const auto [found, is_new] = by_tensor_.try_emplace(tensor.unsafeGetTensorImpl(), bound_.tree.parameters.size());
     if (is_new) {
-      bound_.tree.parameters.push_back(describe(name, tensor, bound_.tree.modules[holder].path));
+      std::optional<TreeParameter> described = describe(name, tensor, bound_.tree.modules[holder].path);
+      if (!described) {
+        by_tensor_.erase(found);
+        left_out_.insert(tensor.unsafeGetTensorImpl());
+        return;
+      }
+      bound_.tree.parameters.push_back(*std::move(described));
       bound_.slots.emplace_back();
     }
     TreeParameter& parameter = bound_.tree.parameters[found->second];
@@ -167,40 +183,50 @@ class Reader {
     const std::string why = known != by_tensor_.end()
                                 ? " lies inside the attribute `" + name + "`, which is no list of tensors"
                                 : " shares its memory with the attribute `" + name + "`";
-    throw Error(ErrorCode::kUnsupported,
-                "parameter `" + *parameter + "` cannot be sharded: it" + why +
-                    "; export the module with a tensor of its own there",
-                {.parameter = *parameter});
+    refuse(Error(ErrorCode::kUnsupported,
+                 "parameter `" + *parameter + "` cannot be sharded: it" + why +
+                     "; export the module with a tensor of its own there",
+                 {.parameter = *parameter}));
   }
 
-  TreeParameter describe(const std::string& name, const at::Tensor& tensor, const std::string& holder) {
-    const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::kUnsupported, "parameter `" + name + "` cannot be sharded: " + why,
-                  {.module = holder, .parameter = name});
-    };
-    if (tensor.is_meta()) refuse("it is on the meta device; load the module with its weights");
-    if (tensor.layout() != at::kStrided) refuse("its layout is " + std::string(c10::str(tensor.layout())));
-    if (tensor.is_quantized()) refuse("it is quantized");
+  /// Nothing for a refused one whose element type has no name here.
+  std::optional<TreeParameter> describe(const std::string& name, const at::Tensor& tensor, const std::string& holder) {
+    const std::string why = why_not(tensor);
+    if (!why.empty()) {
+      refuse(Error(ErrorCode::kUnsupported, "parameter `" + name + "` cannot be sharded: " + why,
+                   {.module = holder, .parameter = name}));
+    }
     const auto dtype = from_torch(tensor.scalar_type());
-    if (!dtype) refuse(std::string("its element type is ") + c10::toString(tensor.scalar_type()));
-    if (!tensor.is_contiguous()) {
-      refuse("it is not contiguous (strides " + c10::str(tensor.strides()) + " for shape " + c10::str(tensor.sizes()) +
-             "); export the model with contiguous parameters");
-    }
-    if (const std::string* other = memory_.owner_of(tensor)) {
-      refuse("it shares its memory with `" + *other +
-             "` without being the same tensor; tie the two parameters, or clone one");
-    }
-    if (!device_) device_ = tensor.device();
-    if (tensor.device() != *device_) {
-      refuse("it is on " + tensor.device().str() + ", the parameters before it on " + device_->str() +
-             "; move the module to one device first");
-    }
+    if (!dtype) return std::nullopt;
+    if (!device_ && why.empty()) device_ = tensor.device();
     TreeParameter parameter;
     parameter.shape = tensor.sizes().vec();
     parameter.dtype = *dtype;
     parameter.trainable = tensor.requires_grad();
     return parameter;
+  }
+
+  /// What keeps a parameter from being cut, or nothing.
+  [[nodiscard]] std::string why_not(const at::Tensor& tensor) const {
+    if (tensor.is_meta()) return "it is on the meta device; load the module with its weights";
+    if (tensor.layout() != at::kStrided) return "its layout is " + std::string(c10::str(tensor.layout()));
+    if (tensor.is_quantized()) return "it is quantized";
+    if (!from_torch(tensor.scalar_type())) {
+      return std::string("its element type is ") + c10::toString(tensor.scalar_type());
+    }
+    if (!tensor.is_contiguous()) {
+      return "it is not contiguous (strides " + c10::str(tensor.strides()) + " for shape " + c10::str(tensor.sizes()) +
+             "); export the model with contiguous parameters";
+    }
+    if (const std::string* other = memory_.owner_of(tensor)) {
+      return "it shares its memory with `" + *other +
+             "` without being the same tensor; tie the two parameters, or clone one";
+    }
+    if (device_ && tensor.device() != *device_) {
+      return "it is on " + tensor.device().str() + ", the parameters before it on " + device_->str() +
+             "; move the module to one device first";
+    }
+    return "";
   }
 
   void find_uses(size_t m) {
@@ -251,15 +277,17 @@ class Reader {
     const TreeModule& module = bound_.tree.modules[m];
     if (module.parent) return add_reader(name, *module.parent);
     const std::string& parameter = bound_.tree.parameters[*parameters->second.begin()].names[0];
-    throw Error(ErrorCode::kUnsupported,
-                "a forward hook of the root reads parameter `" + parameter +
-                    "`, outside of every forward that is sharded; read it inside forward",
-                {.parameter = parameter});
+    refuse(Error(ErrorCode::kUnsupported,
+                 "a forward hook of the root reads parameter `" + parameter +
+                     "`, outside of every forward that is sharded; read it inside forward",
+                 {.parameter = parameter}));
   }
 
+  std::vector<Error>* refusals_;
   BoundTree bound_;
   std::unordered_map<const c10::ivalue::Object*, size_t> first_entry_;
   std::unordered_map<const c10::TensorImpl*, size_t> by_tensor_;
+  std::unordered_set<const c10::TensorImpl*> left_out_;        // refused, and of no element type that a tree can name
   std::unordered_map<std::string, std::set<size_t>> by_name_;  // an attribute that is a list may hold several
   std::unordered_map<std::string, size_t> by_path_;
   std::map<const c10::ClassType*, std::pair<AttributeUses, AttributeUses>> uses_;  // of methods, of hooks
@@ -270,7 +298,11 @@ class Reader {
 }  // namespace
 
 BoundTree read_module_tree(const torch::jit::Module& module) {
-  return Reader().read(module);
+  return Reader(nullptr).read(module);
+}
+
+BoundTree read_module_tree(const torch::jit::Module& module, std::vector<Error>& refusals) {
+  return Reader(&refusals).read(module);
 }
 
 }  // namespace fsdp2

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plugin/engine/slot.hpp"
+#include "registry/error.hpp"
 #include "registry/module_tree.hpp"
 
 namespace fsdp2 {
@@ -26,5 +27,9 @@ struct BoundTree {
 /// another tensor of the module shares, or that lie in a dict, a tuple or an object; and, naming the module, where
 /// torch.jit.freeze has left no parameters.
 BoundTree read_module_tree(const torch::jit::Module& module);
+
+/// The same without throwing: all that it would throw is added to `refusals`. A parameter of an element type without a
+/// name here is left out.
+BoundTree read_module_tree(const torch::jit::Module& module, std::vector<Error>& refusals);
 
 }  // namespace fsdp2
