@@ -23,6 +23,7 @@ namespace {
 namespace jit = torch::jit;
 
 constexpr const char* kDataPrefix = "data/";
+constexpr const char* kConstantsPrefix = "constants/";
 
 /// The archive's own bookkeeping, without touching the mapping.
 class FileReader : public caffe2::serialize::ReadAdapterInterface {
@@ -52,7 +53,26 @@ std::string shape_text(at::IntArrayRef shape) {
 }
 
 bool is_data(const std::string& record) {
-  return record.rfind(kDataPrefix, 0) == 0;
+  return record.starts_with(kDataPrefix);
+}
+
+/// What a file that is no TorchScript is instead, where that can be told. `reader`: null where it is no archive at all.
+std::string what_it_is(const MappedFile& file, caffe2::serialize::PyTorchStreamReader* reader,
+                       const std::exception& error) {
+  constexpr const char* kExport = "; write it with torch.jit.script(model).save(...) or torch.jit.trace";
+  std::string begin(std::min<size_t>(file.size(), 4), '\0');
+  file.read(0, begin.data(), begin.size());
+  if (reader != nullptr && !reader->hasRecord("constants.pkl") && reader->hasRecord("data.pkl")) {
+    return std::string("it was written by torch.save, which keeps tensors and Python objects and no code") + kExport;
+  }
+  if (reader == nullptr && begin.starts_with("\x80\x02")) {
+    return std::string("it is a Python pickle, as torch.save wrote them before PyTorch 1.6") + kExport;
+  }
+  if (reader == nullptr && begin.starts_with("PK")) {
+    return "the archive is damaged, or was cut short: " + exception_text(error);
+  }
+  if (reader == nullptr) return std::string("it is no archive") + kExport;
+  return exception_text(error);
 }
 
 }  // namespace
@@ -64,8 +84,8 @@ ModuleArchive::ModuleArchive(const std::string& path) : file_(std::make_shared<M
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kInvalidArgument, path + " is not a TorchScript file: " + exception_text(error),
-                {.file = path});
+    throw Error(ErrorCode::kInvalidArgument,
+                path + " is not a TorchScript file: " + what_it_is(*file_, reader_.get(), error), {.file = path});
   }
 }
 
@@ -74,15 +94,18 @@ ModuleArchive::~ModuleArchive() = default;
 void ModuleArchive::read_structure() {
   jit::populate_upgraders_graph_map();
   constexpr size_t kAlignment = 16;
-  const auto context = std::make_shared<jit::DeserializationStorageContext>();
+  const auto mapped_below = [&](const std::string& prefix) {
+    auto mapped = std::make_shared<jit::DeserializationStorageContext>();
+    for (const std::string& record : reader_->getAllRecords()) {
+      if (!record.starts_with(prefix) || reader_->getRecordSize(record) == 0) continue;
+      const size_t offset = reader_->getRecordOffset(record);
+      if (is_compressed(record) || offset % kAlignment != 0) continue;  // read into memory where it is met
+      mapped->addStorage(record.substr(prefix.size()), storage_over(file_, offset, reader_->getRecordSize(record)));
+    }
+    return mapped;
+  };
+  const auto context = mapped_below(kDataPrefix);
   std::unordered_map<const c10::StorageImpl*, std::string> records;
-  for (const std::string& record : reader_->getAllRecords()) {
-    if (!is_data(record) || reader_->getRecordSize(record) == 0) continue;
-    const size_t offset = reader_->getRecordOffset(record);
-    if (is_compressed(record) || offset % kAlignment != 0) continue;  // read into memory where it is met
-    context->addStorage(record.substr(std::string(kDataPrefix).size()),
-                        storage_over(file_, offset, reader_->getRecordSize(record)));
-  }
   const auto unit = std::make_shared<jit::CompilationUnit>();
   const auto constants = std::make_shared<std::vector<c10::IValue>>();
   const auto source = [reader = reader_](const std::string& qualifier) -> std::shared_ptr<jit::Source> {
@@ -97,7 +120,8 @@ void ModuleArchive::read_structure() {
     return c10::StrongTypePtr(unit, importer.loadType(name));
   };
   const auto constant_table =
-      jit::readArchiveAndTensors("constants", "", "", resolve, jit::ObjLoaderFunc, c10::Device(c10::kCPU), *reader_);
+      jit::readArchiveAndTensors("constants", "", "", resolve, jit::ObjLoaderFunc, c10::Device(c10::kCPU), *reader_,
+                                 jit::Unpickler::defaultTypeParser, mapped_below(kConstantsPrefix));
   for (const auto& constant : constant_table.toTupleRef().elements()) constants->push_back(constant);
   module_ = jit::Module(jit::readArchiveAndTensors("data", "", "", resolve, jit::ObjLoaderFunc, c10::Device(c10::kCPU),
                                                    *reader_, jit::Unpickler::defaultTypeParser, context)
