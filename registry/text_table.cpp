@@ -37,4 +37,16 @@ std::string bytes_text(int64_t bytes) {
   return text.data();
 }
 
+std::string percent_text(double share) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
+  return text.data();
+}
+
+std::string count_text(int64_t count) {
+  std::string text = std::to_string(count);
+  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, ",");
+  return text;
+}
+
 }  // namespace fsdp2

@@ -16,4 +16,10 @@ std::string aligned(const std::vector<TextRow>& rows, const std::set<size_t>& ri
 /// "17 B", "1.5 MiB"
 std::string bytes_text(int64_t bytes);
 
+/// "12.5 %" for 0.125
+std::string percent_text(double share);
+
+/// "1,234,567"
+std::string count_text(int64_t count);
+
 }  // namespace fsdp2

@@ -73,6 +73,19 @@ std::string to_toml(const Fsdp2Options& options) {
   return text;
 }
 
+std::string wrap_to_toml(const WrapOptions& wrap) {
+  constexpr std::string_view kPrefix = "wrap.";
+  Fsdp2Options options;
+  options.wrap = wrap;
+  std::string text = "[fsdp.wrap]\n";
+  for (const KeySpec& spec : key_specs()) {
+    Value value;
+    if (!spec.name.starts_with(kPrefix) || !spec.give(options, value)) continue;
+    text += std::string(spec.name.substr(kPrefix.size())) + " = " + std::visit(Printer{}, value) + "\n";
+  }
+  return text;
+}
+
 std::string value_text(const StrategyOption& option) {
   return std::visit(Printer{}, option);
 }

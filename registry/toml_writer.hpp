@@ -11,6 +11,9 @@ namespace fsdp2 {
 /// `reshard_after_forward` and `wrap.policy`.
 std::string to_toml(const Fsdp2Options& options);
 
+/// The table `[fsdp.wrap]` alone.
+std::string wrap_to_toml(const WrapOptions& wrap);
+
 /// A value as TOML writes it.
 std::string value_text(const StrategyOption& option);
 std::string value_text(const Value& value);
