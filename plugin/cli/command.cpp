@@ -2,8 +2,6 @@
 
 #include <iostream>
 
-#include "registry/error.hpp"
-
 namespace fsdp2::cli {
 namespace {
 
@@ -33,6 +31,17 @@ std::string_view name_of(ErrorCode code) {
   return "internal";
 }
 
+Exit refuse(const Invocation& invocation, const Error& error) {
+  if (invocation.json) {
+    print(json_of(error));
+  } else {
+    std::cerr << "fsdp2: " << error.what() << "\n";
+  }
+  return kRefused;
+}
+
+}  // namespace
+
 Json json_of(const Error& error) {
   const ErrorDetails& details = error.details();
   Json json{{"code", name_of(error.code())}, {"message", error.what()}};
@@ -45,17 +54,6 @@ Json json_of(const Error& error) {
   if (!details.nearest.empty()) json["nearest"] = details.nearest;
   return Json{{"error", json}};
 }
-
-Exit refuse(const Invocation& invocation, const Error& error) {
-  if (invocation.json) {
-    print(json_of(error));
-  } else {
-    std::cerr << "fsdp2: " << error.what() << "\n";
-  }
-  return kRefused;
-}
-
-}  // namespace
 
 CLI::App* add_command(CLI::App& program, Invocation& invocation, const std::string& name, const std::string& help,
                       const std::string& examples) {

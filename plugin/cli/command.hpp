@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "registry/error.hpp"
+
 namespace fsdp2::cli {
 
 /// Keys are printed in the order in which they are set.
@@ -31,6 +33,9 @@ CLI::App* add_command(CLI::App& program, Invocation& invocation, const std::stri
 /// with `--json` as {"error": {...}} to standard output.
 Exit run(const Invocation& invocation);
 
+/// {"error": {...}}
+Json json_of(const Error& error);
+
 /// To standard output, with two blanks of indent.
 void print(const Json& json);
 
@@ -39,5 +44,6 @@ void add_strategies(CLI::App& program, Invocation& invocation);
 void add_dialects(CLI::App& program, Invocation& invocation);
 void add_plan(CLI::App& program, Invocation& invocation);
 void add_translate(CLI::App& program, Invocation& invocation);
+void add_inspect(CLI::App& program, Invocation& invocation);
 
 }  // namespace fsdp2::cli

@@ -40,10 +40,11 @@ int main(int argc, char** argv) {
       "fsdp2");
   program.require_subcommand(1);
   Invocation invocation;
+  add_inspect(program, invocation);
   add_plan(program, invocation);
+  add_translate(program, invocation);
   add_strategies(program, invocation);
   add_dialects(program, invocation);
-  add_translate(program, invocation);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
