@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string_view>
+#include <utility>
+
+#include "registry/error.hpp"
+#include "registry/nearest_name.hpp"
 
 namespace fsdp2::cli {
 namespace {
 
 struct Change {
   std::string text;
-  void (*apply)(Fsdp2Options& options);
-  bool changes_mesh = false;
+  std::function<void(Fsdp2Options& options)> apply;
 };
 
 bool keeps_units(const Fsdp2Options& options) {
@@ -18,8 +22,21 @@ bool keeps_units(const Fsdp2Options& options) {
   return strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2";
 }
 
+/// On one line, as an override takes it.
+std::string wrap_text(const WrapOptions& wrap) {
+  std::string text = "wrap = { policy = \"" + std::string(name_of(wrap.policy)) + "\"";
+  const auto list = [](const std::vector<std::string>& names) {
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    return "[" + quoted_list(views) + "]";
+  };
+  if (!wrap.layer_classes.empty()) text += ", layer_classes = " + list(wrap.layer_classes);
+  if (!wrap.modules.empty()) text += ", modules = " + list(wrap.modules);
+  if (wrap.min_num_params) text += ", min_num_params = " + std::to_string(*wrap.min_num_params);
+  return text + " }";
+}
+
 /// What can take memory away, of what the options do not have yet.
-std::vector<Change> changes_of(const Fsdp2Options& options) {
+std::vector<Change> changes_of(const Fsdp2Options& options, const std::optional<WrapOptions>& suggested) {
   const std::string_view strategy = strategy_base(options.strategy);
   const bool is_hybrid = strategy.starts_with("hybrid_");
   std::vector<Change> changes;
@@ -39,8 +56,8 @@ std::vector<Change> changes_of(const Fsdp2Options& options) {
       changes.push_back({"reshard_after_forward = true", [](Fsdp2Options& o) { o.reshard_after_forward = true; }});
     }
   }
-  if (options.wrap.policy == WrapPolicy::kNone) {
-    changes.push_back({"wrap.policy = \"every\"", [](Fsdp2Options& o) { o.wrap.policy = WrapPolicy::kEvery; }});
+  if (suggested && options.wrap != *suggested) {
+    changes.push_back({wrap_text(*suggested), [wrap = *suggested](Fsdp2Options& o) { o.wrap = wrap; }});
   }
   if (!options.mixed_precision.param || size_of(*options.mixed_precision.param) > 2) {
     changes.push_back(
@@ -59,8 +76,7 @@ class Search {
   Search(const Config& config, int64_t world, int64_t limit, const PeakOf& peak_of)
       : config_(config), world_(world), limit_(limit), peak_of_(peak_of) {}
 
-  std::vector<Alternative> run() {
-    const std::vector<Change> changes = changes_of(config_.options);
+  std::vector<Alternative> run(const std::vector<Change>& changes) {
     const int64_t now = peak(config_, world_).value_or(kNone);
     for (const Change& change : changes) {
       const int64_t then = peak(with(config_, change), world_).value_or(kNone);
@@ -132,8 +148,9 @@ class Search {
 
 }  // namespace
 
-std::vector<Alternative> find_alternatives(const Config& config, int64_t world, int64_t limit, const PeakOf& peak_of) {
-  return Search(config, world, limit, peak_of).run();
+std::vector<Alternative> find_alternatives(const Config& config, int64_t world, int64_t limit, const PeakOf& peak_of,
+                                           const std::optional<WrapOptions>& suggested) {
+  return Search(config, world, limit, peak_of).run(changes_of(config.options, suggested));
 }
 
 }  // namespace fsdp2::cli

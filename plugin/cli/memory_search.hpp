@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ using PeakOf = std::function<int64_t(const Config& config, int64_t world)>;
 
 /// First each change by itself that takes less than now, the best one first. Where none of them fits: those that help
 /// together, as many as are needed or all. Where these do not fit either: with the least number of ranks that does.
-std::vector<Alternative> find_alternatives(const Config& config, int64_t world, int64_t limit, const PeakOf& peak_of);
+/// `suggested`: a wrap policy for the model, to be tried where it is another.
+std::vector<Alternative> find_alternatives(const Config& config, int64_t world, int64_t limit, const PeakOf& peak_of,
+                                           const std::optional<WrapOptions>& suggested = {});
 
 }  // namespace fsdp2::cli

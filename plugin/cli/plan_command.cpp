@@ -13,6 +13,7 @@
 #include "plugin/cli/quantity.hpp"
 #include "plugin/cli/shape_file.hpp"
 #include "plugin/wrap/planner.hpp"
+#include "plugin/wrap/suggested_wrap.hpp"
 
 namespace fsdp2::cli {
 namespace {
@@ -55,6 +56,12 @@ int64_t ignored_bytes(const ModuleTree& tree, const Plan& plan, const OptimizerS
   return bytes;
 }
 
+std::optional<WrapOptions> wrap_for(const ModuleTree& tree) {
+  const std::vector<std::string> unfit(tree.modules.size());  // what is, has no plan and is passed over
+  const auto suggested = suggest_wrap(tree, repeated_classes(tree, unfit), unfit);
+  return suggested ? std::optional(suggested->wrap) : std::nullopt;
+}
+
 std::optional<StepTime> time_of(const PlanOptions& options, const Plan& plan, const ModuleTree& tree) {
   if (!options.bandwidth) return std::nullopt;
   Machine machine;
@@ -87,7 +94,7 @@ Exit run_plan(const PlanOptions& options, bool json) {
       const Plan plan = make_plan(tree, changed, world, node);
       return rank_memory(plan, optimizer).peak() + ignored_bytes(tree, plan, optimizer) + options.activations;
     };
-    report.alternatives = find_alternatives(config, options.world, *options.memory, peak_of);
+    report.alternatives = find_alternatives(config, options.world, *options.memory, peak_of, wrap_for(tree));
   }
   if (json) {
     print(json_of(report));
@@ -164,17 +171,18 @@ void add_plan(CLI::App& program, Invocation& invocation) {
   command->add_option("--optimizer", options->optimizer, "whose state is counted (adamw)")
       ->check(CLI::IsMember(optimizers))
       ->type_name("NAME");
-  add_amount(*command, "--memory", options->memory, bytes_of, "SIZE",
+  add_amount(*command, "--memory", options->memory, parse_bytes, "SIZE",
              "of a rank; where the plan does not fit, say what would, and end with 1");
-  add_amount(*command, "--activations", options->activations, bytes_of, "SIZE",
+  add_amount(*command, "--activations", options->activations, parse_bytes, "SIZE",
              "of a rank, to be counted with the peaks: no file says how large they are");
-  add_amount(*command, "--bandwidth", options->bandwidth, rate_of, "RATE",
+  add_amount(*command, "--bandwidth", options->bandwidth, parse_rate, "RATE",
              "what a rank sends inside its node; with it, how long a step takes");
-  add_amount(*command, "--network", options->network, rate_of, "RATE",
+  add_amount(*command, "--network", options->network, parse_rate, "RATE",
              "what a node sends to others, all its links together");
-  add_amount(*command, "--flops", options->flops, number_of, "N", "a second and rank, as reached, not as advertised");
-  add_amount(*command, "--tokens", options->tokens, number_of, "N", "(or rows) of a rank and step");
-  add_amount(*command, "--latency", options->latency, seconds_of, "TIME", "of a collective (20us)");
+  add_amount(*command, "--flops", options->flops, parse_number, "N",
+             "a second and rank, as reached, not as advertised");
+  add_amount(*command, "--tokens", options->tokens, parse_number, "N", "(or rows) of a rank and step");
+  add_amount(*command, "--latency", options->latency, parse_seconds, "TIME", "of a collective (20us)");
   command->add_flag("--all", options->every_unit, "a line for each unit, also where they are alike");
   command->callback([options, &invocation] {
     check(*options);

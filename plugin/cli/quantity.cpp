@@ -40,7 +40,7 @@ constexpr Suffix kNumbers[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T"
 constexpr Suffix kSeconds[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 
 /// Blanks around the suffix do not count.
-double parse(const std::string& text, std::span<const Suffix> suffixes, const char* wanted) {
+double amount_of(const std::string& text, std::span<const Suffix> suffixes, const char* wanted) {
   double number = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
@@ -55,23 +55,23 @@ double parse(const std::string& text, std::span<const Suffix> suffixes, const ch
 
 }  // namespace
 
-int64_t bytes_of(const std::string& text) {
+int64_t parse_bytes(const std::string& text) {
   constexpr double kMost = 1e18;
-  const double bytes = parse(text, kBytes, "a size, like 80GiB or 512MB");
+  const double bytes = amount_of(text, kBytes, "a size, like 80GiB or 512MB");
   if (bytes > kMost) throw std::invalid_argument("\"" + text + "\" is more than any machine has");
   return static_cast<int64_t>(bytes);
 }
 
-double rate_of(const std::string& text) {
-  return parse(text, kRates, "a rate, like 300GB/s or 400Gbit/s");
+double parse_rate(const std::string& text) {
+  return amount_of(text, kRates, "a rate, like 300GB/s or 400Gbit/s");
 }
 
-double number_of(const std::string& text) {
-  return parse(text, kNumbers, "a number above 0, like 4e14 or 400T");
+double parse_number(const std::string& text) {
+  return amount_of(text, kNumbers, "a number above 0, like 4e14 or 400T");
 }
 
-double seconds_of(const std::string& text) {
-  return parse(text, kSeconds, "a time, like 20us or 1ms");
+double parse_seconds(const std::string& text) {
+  return amount_of(text, kSeconds, "a time, like 20us or 1ms");
 }
 
 }  // namespace fsdp2::cli

@@ -115,6 +115,14 @@ class FromShapes(CliTest):
             sets += ["--set", change]
         self.json_of("plan", "--shapes", self.shapes(), "--world", 8, "--memory", "20MiB", *sets)  # as it says
 
+    def test_a_wrap_policy_is_among_what_would_fit(self):
+        shapes = ROOT / "samples/configs/llama_70b.toml"
+        plan = self.json_of("plan", "--shapes", shapes, "--world", 256, "--memory", "80GiB", status=1)
+        changes = [change for one in plan["limit"]["alternatives"] if one["fits"] for change in one["changes"]]
+        self.assertIn("LlamaDecoderLayer", " ".join(changes))
+        sets = [word for change in changes for word in ("--set", change)]
+        self.json_of("plan", "--shapes", shapes, "--world", 256, "--memory", "80GiB", *sets)
+
     def test_activations_count(self):
         self.plan("--memory", "1GiB", "--activations", "2GiB", status=1)
 

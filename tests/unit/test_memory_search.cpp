@@ -60,13 +60,18 @@ TEST(MemorySearch, PlansThatAreRefusedDoNotCount) {
 
 /// A change that helps only beside another one is found.
 TEST(MemorySearch, OneChangeMakesRoomForAnother) {
-  const auto all = found(50, [](const Config& config, int64_t) -> int64_t {
-    const bool wrapped = config.options.wrap.policy == WrapPolicy::kEvery;
+  WrapOptions wrap;
+  wrap.policy = WrapPolicy::kTransformer;
+  wrap.layer_classes = {"Block", "Embedding"};
+  const auto peak_of = [&](const Config& config, int64_t) -> int64_t {
     const bool reshards = config.options.reshard_after_forward == ReshardAfterForward(true);
-    return wrapped ? (reshards ? 40 : 90) : 100;
-  });
+    return config.options.wrap == wrap ? (reshards ? 40 : 90) : 100;
+  };
+  const auto all = find_alternatives({}, 4, 50, peak_of, wrap);
   ASSERT_FALSE(all.empty());
-  EXPECT_EQ(all.back().changes, (std::vector<std::string>{"wrap.policy = \"every\"", "reshard_after_forward = true"}));
+  EXPECT_EQ(all.back().changes,
+            (std::vector<std::string>{R"(wrap = { policy = "transformer", layer_classes = ["Block", "Embedding"] })",
+                                      "reshard_after_forward = true"}));
   EXPECT_TRUE(all.back().fits);
 }
 
