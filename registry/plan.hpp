@@ -84,6 +84,7 @@ struct Plan {
   int64_t prefetch_backward = 0;
   int64_t order_check = 0;  // backward passes whose order of collectives is compared over ranks, -1 is all
   std::optional<double> gradient_divisor = {};  // of sums of gradients over ranks; unset: the number of ranks
+  std::optional<double> clip_norm = {};         // of all gradients, where the host asks for it; unset: none
   bool operator==(const Plan&) const = default;
 };
 

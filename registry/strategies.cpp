@@ -68,6 +68,7 @@ Plan lay_out_units(std::string_view strategy, const ModuleTree& tree, std::span<
   plan.prefetch_backward = options.prefetch.backward;
   plan.order_check = options.debug.order_check;
   plan.gradient_divisor = options.gradient.divide_factor;
+  plan.clip_norm = options.gradient.clip_norm;
   for (const SelectedUnit& unit : units) {
     plan.units.push_back(plan_unit(tree, unit, layout, mesh.shard));
     set_precision(plan.units.back(), options.mixed_precision);

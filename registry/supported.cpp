@@ -32,7 +32,6 @@ constexpr std::array kLimits{
     Limit{"offload.params", [](const Options& o) { return !o.offload.params; }, "only false is accepted now"},
     Limit{"activation_checkpointing", [](const Options& o) { return !o.activation_checkpointing.enabled; },
           "only false is accepted now"},
-    Limit{"gradient.clip_norm", [](const Options& o) { return !o.gradient.clip_norm; }, "leave it out"},
 };
 
 /// The source of a key, or of the first key below it ("activation_checkpointing.every").

@@ -56,6 +56,7 @@ fsdp2_status* engine_set_prefetch(fsdp2_engine* engine, const char* path, const 
 // gradient_entries.cpp
 fsdp2_status* engine_gradient_norm(fsdp2_engine* engine, double p, double* norm) noexcept;
 fsdp2_status* engine_clip_gradient_norm(fsdp2_engine* engine, double max_norm, double p, double* norm) noexcept;
+fsdp2_status* engine_clip_gradients(fsdp2_engine* engine, int32_t* configured, double* norm) noexcept;
 fsdp2_status* engine_clip_gradient_value(fsdp2_engine* engine, double limit) noexcept;
 fsdp2_status* engine_zero_gradients(fsdp2_engine* engine) noexcept;
 fsdp2_status* engine_set_gradient_sync(fsdp2_engine* engine, const char* path, int32_t recurse, int32_t on) noexcept;

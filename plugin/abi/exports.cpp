@@ -78,6 +78,7 @@ constexpr fsdp2_api kApi = {
     .engine_set_reshard_after_forward = &entries::engine_set_reshard_after_forward,
     .engine_set_reshard_after_backward = &entries::engine_set_reshard_after_backward,
     .engine_set_prefetch = &entries::engine_set_prefetch,
+    .engine_clip_gradients = &entries::engine_clip_gradients,
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Entries for gradients and single shards, between backward and the optimizer's step.
+#include <optional>
 #include <string>
 
 #include "plugin/abi/arguments.hpp"
@@ -19,6 +20,14 @@ fsdp2_status* engine_clip_gradient_norm(fsdp2_engine* engine, double max_norm, d
   return guard([&] {
     const double before = engine_of(engine)->clip_gradient_norm(max_norm, p);
     if (norm != nullptr) *norm = before;
+  });
+}
+
+fsdp2_status* engine_clip_gradients(fsdp2_engine* engine, int32_t* configured, double* norm) noexcept {
+  return guard([&] {
+    const std::optional<double> before = engine_of(engine)->clip_gradients();
+    if (configured != nullptr) *configured = before ? 1 : 0;
+    if (norm != nullptr) *norm = before.value_or(0);
   });
 }
 

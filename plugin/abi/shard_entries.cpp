@@ -21,6 +21,7 @@
 #include "plugin/sharded_tensors.hpp"
 #include "plugin/wrap/planner.hpp"
 #include "registry/plan.hpp"
+#include "registry/toml_writer.hpp"
 
 namespace fsdp2::entries {
 namespace {
@@ -147,6 +148,17 @@ LogFunction host_log() {
   return [](bool warning, const std::string& text) { log_to_host(warning, text); };
 }
 
+/// Another host's file often asks for clipping, by its defaults too; one that was not written for it would not clip.
+void note_clipping(const Config& config) {
+  if (!config.options.gradient.clip_norm) return;
+  const Source source = source_of(config, "gradient.clip_norm");
+  const std::string written = source.key.empty() ? "" : " (from `" + source.key + "`)";
+  log_to_host(false, place(source) + "`gradient.clip_norm = " + value_text(*config.options.gradient.clip_norm) + "`" +
+                         written +
+                         " takes effect by `engine.clip_gradients()` (engine_clip_gradients in C): the host " +
+                         "has to call it between backward and the optimizer's step");
+}
+
 std::vector<NamedTensor> parameters_of(const fsdp2_shard_tensors_args& args) {
   if (args.count > 0) {
     require_argument(args.names, "fsdp2_shard_tensors_args.names");
@@ -208,6 +220,7 @@ fsdp2_status* shard(const fsdp2_shard_args* given, fsdp2_engine** out) noexcept 
     const auto& module = require_argument(static_cast<const Module*>(args.module), "fsdp2_shard_args.module");
     auto communicator = communicator_of(args, "fsdp2_shard_args", device_of(module), timeout_of(config));
     engine->engine = ShardedModule::shard(module, std::move(communicator), plan_maker(config, *engine), host_log());
+    note_clipping(config);
     *out = EngineHandles::live().add(std::move(engine));
   });
 }
@@ -223,6 +236,7 @@ fsdp2_status* shard_tensors(const fsdp2_shard_tensors_args* given, fsdp2_engine*
     auto communicator = communicator_of(args, "fsdp2_shard_tensors_args", device_of(parameters), timeout_of(config));
     engine->engine =
         ShardedTensors::shard(parameters, std::move(communicator), plan_maker(config, *engine), host_log());
+    note_clipping(config);
     *out = EngineHandles::live().add(std::move(engine));
   });
 }

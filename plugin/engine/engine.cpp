@@ -47,7 +47,7 @@ std::shared_ptr<MemoryPool> pool_for(const Plan& plan, c10::Device device) {
 Engine::Engine(Plan plan, std::shared_ptr<Communicator> communicator, c10::Device device,
                std::vector<std::vector<ParameterHome>> homes, const LogFunction& log)
     : plan_(std::move(plan)), device_(device) {
-  runtime_ = std::make_shared<Runtime>(groups_of(std::move(communicator), plan_), pool_for(plan_, device), plan_);
+  runtime_ = std::make_shared<Runtime>(groups_of(std::move(communicator), plan_), pool_for(plan_, device), plan_, log);
   WrapMeter meter;
   for (const auto& unit : homes) {
     for (const ParameterHome& home : unit) meter.add(static_cast<int64_t>(home.tensor().nbytes()));
@@ -110,6 +110,7 @@ void Engine::detach() {
   runtime_->detached = true;
   runtime_->pool->close();
   runtime_->step_check.forget();
+  runtime_->clip_check.end();
 }
 
 void Engine::begin_local_use() {
@@ -138,6 +139,7 @@ void Engine::end_local_use(bool write_back) {
 
 void Engine::note_own_change() {
   if (runtime_->step_check.is_due()) runtime_->step_check.record(runtime_->units);
+  if (runtime_->clip_check.is_due()) runtime_->clip_check.record(runtime_->units);
 }
 
 std::vector<NamedTensor> Engine::parameters() const {
@@ -172,6 +174,7 @@ double Engine::clip_gradient_norm(double max_norm, double p) {
                 "max_norm is " + std::to_string(max_norm) + ", expected a number of at least 0");
   }
   check_step();
+  runtime_->clip_check.end();
   const double norm = gradient_norm(p);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) {  // a norm that is not a number spreads, as in torch.nn.utils.clip_grad_norm_
@@ -179,6 +182,12 @@ double Engine::clip_gradient_norm(double max_norm, double p) {
     note_own_change();
   }
   return norm;
+}
+
+std::optional<double> Engine::clip_gradients() {
+  if (plan_.clip_norm) return clip_gradient_norm(*plan_.clip_norm, 2);
+  require_rest("clip_gradients()");
+  return std::nullopt;
 }
 
 bool Engine::unscale_gradients(double scale) {

@@ -3,13 +3,14 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "plugin/engine/communicator.hpp"
+#include "plugin/engine/log_function.hpp"
 #include "plugin/engine/named_tensor.hpp"
 #include "plugin/engine/parameter_home.hpp"
 #include "plugin/engine/statistics.hpp"
@@ -17,9 +18,6 @@
 #include "registry/plan.hpp"
 
 namespace fsdp2 {
-
-/// Receives remarks for the host; `warning` is false for information.
-using LogFunction = std::function<void(bool warning, const std::string& text)>;
 
 /// The part of a parameter that this rank owns.
 struct ShardGeometry {
@@ -62,6 +60,9 @@ class Engine {
   /// See gradients.hpp. Those that change gradients check_step() first. Collective, all but the last.
   double gradient_norm(double p);
   double clip_gradient_norm(double max_norm, double p);
+  /// By `gradient.clip_norm` of the configuration, with p = 2; the norm before. Unset, and nothing done, without the
+  /// key.
+  std::optional<double> clip_gradients();
   bool unscale_gradients(double scale);
   void clip_gradient_value(double limit);
   /// Those that accumulate without communication, too.

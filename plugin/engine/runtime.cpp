@@ -10,7 +10,7 @@
 
 namespace fsdp2 {
 
-Runtime::Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool_, const Plan& plan)
+Runtime::Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool_, const Plan& plan, LogFunction log)
     : communicator(std::move(groups.world)),
       shard_group(std::move(groups.shard)),
       replicate_group(std::move(groups.replicate)),
@@ -21,6 +21,7 @@ Runtime::Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool_, const Pla
       gathers(fsdp2::gathers(plan)),
       reduces(fsdp2::reduces(plan)),
       step_check(communicator->size() > 1 ? plan.check_steps : 0),
+      clip_check(plan.clip_norm, std::move(log)),
       order_check(plan, communicator->size() > 1 ? plan.order_check : 0),
       prefetch_forward(plan.prefetch_forward),
       prefetch_backward(plan.prefetch_backward) {}
@@ -70,8 +71,10 @@ void Runtime::leave_call() {
   if (--call_depth_ == 0) caller_.store(std::thread::id());
 }
 
-void Runtime::check_gradients() {
-  if (call_depth_ == 1 && step_check.is_due()) step_check.verify(*communicator, /*with_shards=*/false);
+void Runtime::check_host() {
+  if (call_depth_ != 1) return;
+  if (step_check.is_due()) step_check.verify(*communicator, /*with_shards=*/false);
+  clip_check.verify();
 }
 
 void Runtime::gather_ahead_in_forward(const std::shared_ptr<Unit>& unit) {
@@ -136,6 +139,7 @@ void Runtime::finish_backward() {
     }
     finish_reductions();
     step_check.record(units);
+    clip_check.record(units);
     order_check.end_of_backward();
   } catch (...) {
     for_each_unit(units, [](Unit& unit) { unit.abandon_backward(); });

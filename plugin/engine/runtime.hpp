@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/engine/clip_check.hpp"
 #include "plugin/engine/communicator.hpp"
 #include "plugin/engine/memory_pool.hpp"
 #include "plugin/engine/order_check.hpp"
@@ -23,7 +24,7 @@ class Unit;
 /// Owned by every unit, which autograd graphs may keep alive longer than the engine. No locks: an engine belongs to one
 /// trainer thread at a time, and backward runs on one other thread while that one waits.
 struct Runtime : std::enable_shared_from_this<Runtime> {
-  Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool, const Plan& plan);
+  Runtime(RankGroups groups, std::shared_ptr<MemoryPool> pool, const Plan& plan, LogFunction log);
 
   /// Called by each unit's pre-backward: the first one of a backward pass queues finish_backward() for its end, and
   /// drops what a pass that threw has left behind.
@@ -45,8 +46,8 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   /// The same until none is left.
   void finish_reductions();
 
-  /// At the start of the outermost call: the check of what the host did since backward. Collective where it is due.
-  void check_gradients();
+  /// At the start of the outermost call: the checks of what the host did since backward. Collective where one is due.
+  void check_host();
 
   void count_unsharded(int64_t bytes);
 
@@ -63,6 +64,7 @@ struct Runtime : std::enable_shared_from_this<Runtime> {
   bool in_local_use = false;  // slots hold full tensors: forwards are plain ones of this rank
   Statistics statistics;
   StepCheck step_check;
+  ClipCheck clip_check;
   OrderCheck order_check;
   UnitOrder unit_order;
   int64_t calls = 0;  // by the host, that began so far

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "plugin/engine/content_hash.hpp"
 #include "plugin/engine/rank_values.hpp"
 #include "registry/error.hpp"
+#include "registry/toml_writer.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -22,10 +24,12 @@ constexpr const char* kWhat = "the comparison of models before sharding";
 
 /// What the table of a plan does not say, a line each.
 std::string settings_of(const Plan& plan) {
-  const std::string divisor = plan.gradient_divisor ? std::to_string(*plan.gradient_divisor) : "none";
+  const auto number = [](std::optional<double> value) { return value ? value_text(*value) : "none"; };
   return "load.mode = " + std::string(plan.broadcasts_values ? "\"broadcast\"" : "\"sharded\"") +
          "\nprefetch.forward = " + std::to_string(plan.prefetch_forward) +
-         "\nprefetch.backward = " + std::to_string(plan.prefetch_backward) + "\ngradient.divide_factor = " + divisor +
+         "\nprefetch.backward = " + std::to_string(plan.prefetch_backward) +
+         "\ngradient.divide_factor = " + number(plan.gradient_divisor) +
+         "\ngradient.clip_norm = " + number(plan.clip_norm) +
          "\ndebug.check_steps = " + std::to_string(plan.check_steps) +
          "\ndebug.order_check = " + std::to_string(plan.order_check) +
          "\ndebug.force_collectives = " + (plan.force_collectives ? "true" : "false") + "\n";

@@ -303,7 +303,7 @@ void Unit::open() {
   refuse_capture_of(buffers_, title());
   runtime_->enter_call();
   try {
-    runtime_->check_gradients();
+    runtime_->check_host();
     // What was gathered ahead in this very call of the host is not older than it; else an optimizer may have stepped.
     unshard(/*for_forward=*/!(gathered_ahead_ && ahead_of_forward_ && ahead_in_call_ == runtime_->calls));
     runtime_->gather_ahead_in_forward(shared_from_this());

@@ -20,6 +20,7 @@ int main(int argc, char** argv) try {
     auto loss = torch::mse_loss(model.forward({input}).toTensor(), target);
     optimizer.zero_grad();
     loss.backward();
+    engine.clip_gradients();  // where the configuration asks for it
     optimizer.step();
     if (engine.rank() == 0) std::printf("step %d loss %.6f\n", step, loss.item<double>());
   }

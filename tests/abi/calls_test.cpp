@@ -104,6 +104,64 @@ TEST_F(Calls, TensorsOfAHostAreWholeBetweenEnterAndExit) {
   EXPECT_TRUE(at::equal(weight, plain));
 }
 
+TEST_F(Calls, ClippingIsWhatTheConfigurationSays) {
+  const Scratch scratch;
+  std::vector<std::string> log;
+  const Plugin plugin = Plugin::load(plugin_path(), [&log](fsdp2_log_level level, const std::string& text) {
+    log.push_back((level == FSDP2_LOG_WARNING ? "warning: " : "") + text);
+  });
+  const auto train = [&](const Configuration& config, bool calls) {
+    log.clear();
+    auto weight = fill({4, 16}, 1).clone().requires_grad_();
+    const at::Tensor start = weight.detach().clone();
+    Engine engine = plugin.shard_tensors({{"weight", weight}}, config);
+    std::optional<double> norm;
+    for (int64_t step = 0; step < 2; ++step) {
+      at::Tensor x = fill({3, 16}, 2);
+      auto call = engine.enter("", x);
+      at::Tensor y = x.matmul(weight.t()).sum();
+      call.exit(y);
+      y.backward();
+      if (calls) norm = engine.clip_gradients();
+      const at::NoGradGuard no_grad;
+      weight.sub_(weight.grad());
+      engine.zero_gradients();
+    }
+    engine.detach();
+    const double moved = (weight.detach() - start).norm().item<double>();
+    return std::pair(norm, moved);
+  };
+  // The loss is linear: each step's gradient is the same.
+  const double whole = fill({3, 16}, 2).sum(0).expand({4, 16}).norm().item<double>();
+  write_file(scratch.path("ds.json"), "{\n\"gradient_clipping\": 0.125, \"zero_optimization\": {\"stage\": 3}}");
+  write_file(scratch.path("train.toml"), "[fsdp]\ndialect = 'deepspeed'\nconfig = 'ds.json'\n");
+  const Configuration file = plugin.config_from_file(scratch.path("train.toml"));
+  const auto [norm, moved] = train(file, true);
+  EXPECT_NEAR(norm.value_or(0), whole, 1e-5);
+  EXPECT_NEAR(moved, 2 * 0.125, 1e-5);
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_EQ(
+      log[0].rfind(scratch.path("ds.json") + ":2:22: `gradient.clip_norm = 0.125` (from `gradient_clipping`) takes "
+                                             "effect by `engine.clip_gradients()`",
+                   0),
+      0U)
+      << log[0];
+  EXPECT_NEAR(train(file, false).second, 2 * whole, 1e-5);
+  ASSERT_EQ(log.size(), 2U);
+  EXPECT_EQ(log[1].rfind("warning: ", 0), 0U) << log[1];
+
+  const auto [none, all] = train(plugin.config_from_text("[fsdp]\n"), true);
+  EXPECT_EQ(none, std::nullopt);
+  EXPECT_NEAR(all, 2 * whole, 1e-5);
+  EXPECT_TRUE(log.empty()) << log[0];
+
+  auto model = tiny_model();
+  Engine engine = plugin.shard(model, plugin.config_from_text("[fsdp]\ngradient.clip_norm = 2\n"));
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_NE(log[0].find(":2:22: `gradient.clip_norm = 2.0` takes effect"), std::string::npos) << log[0];
+  engine.detach();
+}
+
 TEST_F(Calls, AScriptedModuleHasNoEnter) {
   auto model = tiny_model();
   Engine engine = plugin_.shard(model, plugin_.config_from_text(kConfig));

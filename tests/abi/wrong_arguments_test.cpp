@@ -107,6 +107,7 @@ class WrongArguments : public ::testing::Test {
         entry("release_gathered", a.engine_release_gathered, kMoment, 0),
         entry("gradient_norm", a.engine_gradient_norm, kMoment, 2.0, &number_),
         entry("clip_gradient_norm", a.engine_clip_gradient_norm, kMoment, 1.0, 2.0, &number_),
+        entry("clip_gradients", a.engine_clip_gradients, kMoment, &found_, &number_),
         entry("clip_gradient_value", a.engine_clip_gradient_value, kMoment, 1.0),
         entry("zero_gradients", a.engine_zero_gradients, kOk),
         entry("set_gradient_sync", a.engine_set_gradient_sync, kOk, "", 1, 1),
@@ -301,6 +302,7 @@ TEST_F(WrongArguments, Nulls) {
   EXPECT_EQ(text_of(api_.engine_statistics(engine, nullptr)), "1 fsdp2_statistics is null");
   EXPECT_EQ(text_of(api_.engine_gradient_norm(engine, 2, nullptr)), "1 norm is null");
   EXPECT_EQ(text_of(api_.engine_clip_gradient_norm(engine, 1, 2, nullptr)), "0 ") << "may be null";
+  EXPECT_EQ(text_of(api_.engine_clip_gradients(engine, nullptr, nullptr)), "0 ") << "may be null";
   EXPECT_EQ(text_of(api_.engine_unscale_gradients(engine, 1, nullptr)), "1 found_inf is null");
   EXPECT_EQ(text_of(api_.engine_gather_tensor(engine, nullptr, &input_, -1, &output_)), "1 name is null");
   EXPECT_EQ(text_of(api_.engine_gather_tensor(engine, name_, nullptr, -1, &output_)), "1 shard is null");

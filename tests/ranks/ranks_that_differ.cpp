@@ -56,6 +56,7 @@ RANK_CASE_ON(RanksThatDiffer, ranks_with_different_settings, 2) {
       {"prefetch.forward = 2", [](Sharding& s) { s.prefetch.forward = 2; }},
       {"prefetch.backward = 0", [](Sharding& s) { s.prefetch.backward = 0; }},
       {"gradient.divide_factor = 3", [](Sharding& s) { s.divide_factor = 3; }},
+      {"gradient.clip_norm = 0.5", [](Sharding& s) { s.clip_norm = 0.5; }},
       {"debug.check_steps = 1", [](Sharding& s) { s.check_steps = 1; }},
       {"debug.order_check = 1", [](Sharding& s) { s.order_check = 1; }},
       {"load.mode = \"broadcast\"", [](Sharding& s) { s.load_mode = LoadMode::kBroadcast; }},

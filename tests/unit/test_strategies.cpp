@@ -66,6 +66,7 @@ TEST(Strategies, HybridsShardInsideARow) {
   options.strategy = "hybrid_shard";
   options.mixed_precision.reduce = DType::kFloat32;
   options.gradient.divide_factor = 3;
+  options.gradient.clip_norm = 0.5;
   options.load_mode = LoadMode::kBroadcast;
   const Plan plan = plan_of(two_units(), "fsdp2.hybrid_shard", {3, 2}, options);
   EXPECT_EQ(plan.strategy, "fsdp2.hybrid_shard");
@@ -74,6 +75,7 @@ TEST(Strategies, HybridsShardInsideARow) {
   EXPECT_EQ(plan.units[0].buffers[0].part, 16);
   EXPECT_EQ(plan.units[1].buffers[0].reduced, DType::kFloat32);
   EXPECT_EQ(plan.gradient_divisor, 3);
+  EXPECT_EQ(plan.clip_norm, 0.5);
   EXPECT_EQ(plan.order_check, 3);
   EXPECT_TRUE(plan.broadcasts_values);
   options.strategy = "hybrid_shard_zero2";

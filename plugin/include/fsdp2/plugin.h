@@ -433,6 +433,13 @@ typedef struct fsdp2_api {
    * guess costs a gather. As PyTorch's set_modules_to_forward_prefetch. The same on all ranks. [trainer] */
   fsdp2_status* (*engine_set_prefetch)(fsdp2_engine* engine, const char* path, const char* const* ahead, size_t count,
                                        int32_t backward);
+
+  /* engine_clip_gradient_norm by what the configuration says, `gradient.clip_norm` with p = 2: a host that calls it
+   * between backward and the optimizer's step clips as another host's file asks it to. *configured is 1, and *norm the
+   * norm before; without the key nothing is done, and both are 0. Either may be null. With the key, shard and
+   * shard_tensors log that the host has to call it; a forward after a step without any clipping warns, once. [trainer,
+   * collective] */
+  fsdp2_status* (*engine_clip_gradients)(fsdp2_engine* engine, int32_t* configured, double* norm);
 } fsdp2_api;
 
 /* ---- the two exports ----------------------------------------------------------------------------------------------

@@ -241,6 +241,14 @@ class Engine {
     check(api().engine_clip_gradient_norm(engine_.get(), max_norm, p, &norm));
     return norm;
   }
+  /// The same by `gradient.clip_norm` of the configuration, with p = 2. Without the key nothing is done, and nothing
+  /// returned. A host that calls it before each step clips where a configuration asks for it. [trainer, collective]
+  std::optional<double> clip_gradients() {
+    int32_t configured = 0;
+    double norm = 0;
+    check(api().engine_clip_gradients(engine_.get(), &configured, &norm));
+    return configured != 0 ? std::optional<double>(norm) : std::nullopt;
+  }
   /// Every element into [-limit, limit]. [trainer, collective while debug.check_steps counts]
   void clip_gradient_value(double limit) { check(api().engine_clip_gradient_value(engine_.get(), limit)); }
   /// Gradients are undefined afterwards. [trainer, collective where a pass left sums in flight]

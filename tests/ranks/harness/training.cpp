@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -71,6 +72,7 @@ Plan plan_for(const ModuleTree& tree, const Sharding& sharding, int64_t world) {
   options.prefetch = sharding.prefetch;
   options.ignored_modules = sharding.ignored;
   options.gradient.divide_factor = sharding.divide_factor;
+  options.gradient.clip_norm = sharding.clip_norm;
   options.debug.force_collectives = sharding.force_collectives;
   options.debug.timeout_s = 60;
   options.debug.check_steps = sharding.check_steps;
@@ -130,6 +132,7 @@ Reference train_unsharded(jit::Module module, const Recipe& recipe, int64_t worl
       losses.push_back(loss.item<double>());
     }
     result.losses.push_back(losses);
+    if (recipe.clip_norm) result.norms.push_back(torch::nn::utils::clip_grad_norm_(parameters, *recipe.clip_norm));
     TensorsByName gradients;
     for (const auto& parameter : module.named_parameters()) {
       const at::Tensor& gradient = parameter.value.grad();
@@ -231,7 +234,9 @@ void expect_parameters_equal(const jit::Module& module, const TensorsByName& ful
 
 void expect_trains_like(RankContext& context, jit::Module module, const Sharding& sharding, const Recipe& recipe,
                         const Reference& reference, const Tolerance& tolerance) {
-  const auto sharded = shard(context, module, sharding);
+  Sharding with_clipping = sharding;
+  with_clipping.clip_norm = recipe.clip_norm;
+  const auto sharded = shard(context, module, with_clipping);
   const auto optimizer = make_optimizer(recipe.optimizer, tensors_of(*sharded), recipe.rate);
   for (int64_t step = 0; step < recipe.steps; ++step) {
     SCOPED_TRACE("step " + std::to_string(step));
@@ -243,6 +248,12 @@ void expect_trains_like(RankContext& context, jit::Module module, const Sharding
     // Later gradients start from parameters that differ in the last bits already.
     Tolerance of_step = tolerance;
     if (step > 0) of_step.gradient *= 100;
+    const std::optional<double> norm = sharded->clip_gradients();
+    ASSERT_EQ(norm.has_value(), recipe.clip_norm.has_value());
+    if (norm) {
+      const double wanted = reference.norms[static_cast<size_t>(step)];
+      EXPECT_NEAR(*norm, wanted, of_step.gradient * wanted);
+    }
     expect_gradients_equal(*sharded, reference.gradients[static_cast<size_t>(step)], of_step);
     if (sharded->plan().mesh.shard > 1) {
       EXPECT_EQ(sharded->statistics().unsharded_bytes, 0) << "whole parameters are left after backward";

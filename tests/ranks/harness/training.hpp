@@ -31,6 +31,7 @@ struct Sharding {
   MeshOptions mesh = {};
   MixedPrecisionOptions precision = {};
   std::optional<double> divide_factor = {};
+  std::optional<double> clip_norm = {};
   LoadMode load_mode = LoadMode::kSharded;
   PrefetchOptions prefetch = {};
   std::vector<std::string> ignored = {};  // modules
@@ -61,6 +62,7 @@ struct Recipe {
   Optimizer optimizer = Optimizer::kMomentum;
   double rate = 0.05;
   int64_t steps = 4;
+  std::optional<double> clip_norm = {};  // of all gradients, before each step
 };
 
 using TensorsByName = std::map<std::string, at::Tensor>;
@@ -70,6 +72,7 @@ using TensorsByName = std::map<std::string, at::Tensor>;
 struct Reference {
   std::vector<std::vector<double>> losses;  // [step][rank]
   std::vector<TensorsByName> gradients;     // [step], before the optimizer's step
+  std::vector<double> norms;                // [step], before clipping; where there is clipping
   TensorsByName parameters;                 // at the end
 };
 
