@@ -201,4 +201,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   return config;
 }
 
+std::optional<double> clip_norm_of(const std::string& options) {
+  return toml::parse(options).at_path("fsdp.gradient.clip_norm").value<double>();
+}
+
 }  // namespace trainer

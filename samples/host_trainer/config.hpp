@@ -52,4 +52,7 @@ struct Config {
 /// ConfigError.
 Config load_config(const std::string& path, const std::vector<std::string>& sets);
 
+/// `gradient.clip_norm` in the canonical TOML of the plugin's options.
+std::optional<double> clip_norm_of(const std::string& options);
+
 }  // namespace trainer

@@ -1,5 +1,8 @@
 #include "samples/host_trainer/sharding.hpp"
 
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
 #include <cstdio>
 #include <fsdp2/plugin.hpp>
 #include <optional>
@@ -9,6 +12,7 @@ namespace trainer {
 struct Sharding::Impl {
   fsdp2::Plugin plugin;
   fsdp2::Configuration config;
+  std::optional<double> clip_norm;
   std::optional<fsdp2::Engine> engine;
 };
 
@@ -26,10 +30,13 @@ fsdp2::LogCallback log_to_stderr(bool speaks) {
 Sharding::Sharding(const CommandLine& options, const Config& config, bool speaks) {
   fsdp2::Plugin plugin = fsdp2::Plugin::load(options.plugin, log_to_stderr(speaks));
   fsdp2::Configuration configuration = plugin.config_from_file(config.path, config.fsdp_overrides);
-  impl_.reset(new Impl{std::move(plugin), std::move(configuration), std::nullopt});
+  const std::optional<double> clip_norm = clip_norm_of(configuration.toml());
+  impl_.reset(new Impl{std::move(plugin), std::move(configuration), clip_norm, std::nullopt});
 }
 
 Sharding::~Sharding() = default;
+Sharding::Sharding(Sharding&&) noexcept = default;
+Sharding& Sharding::operator=(Sharding&&) noexcept = default;
 
 std::string Sharding::plan(const torch::jit::Module& module, int64_t world, int64_t ranks_per_node) {
   return impl_->plugin.plan_text(module, impl_->config, world, ranks_per_node);
@@ -37,6 +44,28 @@ std::string Sharding::plan(const torch::jit::Module& module, int64_t world, int6
 
 void Sharding::shard(torch::jit::Module& module, const RankGroup& group) {
   impl_->engine.emplace(impl_->plugin.shard(module, impl_->config, group.ranks()));
+}
+
+std::optional<double> Sharding::clip_norm() const {
+  return impl_->clip_norm;
+}
+
+void Sharding::clip_gradients(const std::vector<at::Tensor>& whole) {
+  fsdp2::Engine& engine = *impl_->engine;
+  if (!impl_->clip_norm || whole.empty()) {
+    engine.clip_gradients();
+    return;
+  }
+  // The engine knows its shards alone: the factor is that of all.
+  const double own = engine.gradient_norm();
+  double squares = own * own;
+  for (const at::Tensor& parameter : whole) squares += std::pow(parameter.grad().norm().item<double>(), 2);
+  const double factor = *impl_->clip_norm / (std::sqrt(squares) + 1e-6);
+  if (std::isnan(factor)) return;  // gradients that are no numbers stay so
+  engine.clip_gradient_norm(factor * (own + 1e-6));
+  if (factor >= 1) return;
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : whole) parameter.grad().mul_(factor);
 }
 
 std::vector<at::Tensor> Sharding::parameters() const {

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,17 @@ class Sharding {
   /// Loads the plugin and the table [fsdp]. Its remarks are printed where `speaks`.
   Sharding(const CommandLine& options, const Config& config, bool speaks);
   ~Sharding();
+  Sharding(Sharding&&) noexcept;
+  Sharding& operator=(Sharding&&) noexcept;
 
   /// What each of `world` ranks would hold. Needs no ranks.
   std::string plan(const torch::jit::Module& module, int64_t world, int64_t ranks_per_node);
   void shard(torch::jit::Module& module, const RankGroup& group);
+  /// `gradient.clip_norm`, which another host's file may have set.
+  [[nodiscard]] std::optional<double> clip_norm() const;
+  /// Clips by it, if it is set. `whole`: parameters that are in no shard, with the same gradients on every rank; they
+  /// count as well.
+  void clip_gradients(const std::vector<at::Tensor>& whole);
   /// The shards, for an optimizer.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
   [[nodiscard]] ShardingCounters counters() const;

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
@@ -191,7 +192,9 @@ void Training::run() {
 }
 
 void Training::load() {
-  if (!options_.unsharded) sharding_.emplace(options_, config_, speaks());
+  Sharding sharding(options_, config_, speaks());
+  clip_norm_ = sharding.clip_norm();
+  if (!options_.unsharded) sharding_ = std::move(sharding);
   torch::jit::setGraphExecutorOptimize(false);  // graphs as they are written, like those of a sharded module
   reset_peak_resident_bytes();
   summary_.start_rss_bytes = resident_bytes();
@@ -231,6 +234,7 @@ StepMetrics Training::step(int64_t number) {
     for (int64_t rank = first; rank < last; ++rank)
       loss += pass(order_.slice((micro * world_ + rank) * config_.batch_size, config_.batch_size), 1 / passes);
   average_ignored_gradients();
+  clip_gradients();
   optimizer_->step();
   optimizer_->zero_grad();
   const double ms = Milliseconds(std::chrono::steady_clock::now() - start).count();
@@ -254,6 +258,14 @@ void Training::average_ignored_gradients() {
     const std::vector<double> values(own.const_data_ptr<double>(), own.const_data_ptr<double>() + own.numel());
     const at::Tensor sum = at::tensor(group_->sum(values, "gradients of ignored_modules"), at::kDouble);
     gradient.copy_((sum / group_->world()).view(gradient.sizes()));
+  }
+}
+
+void Training::clip_gradients() {
+  if (sharding_) {
+    sharding_->clip_gradients(ignored_);
+  } else if (clip_norm_) {
+    torch::nn::utils::clip_grad_norm_(optimizer_->param_groups().front().params(), *clip_norm_);
   }
 }
 

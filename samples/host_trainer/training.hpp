@@ -33,6 +33,8 @@ class Training {
   double pass(const std::vector<int64_t>& rows, double scale);
   /// Of parameters in `ignored_modules`: the engine leaves their gradients to the host.
   void average_ignored_gradients();
+  /// As `gradient.clip_norm` of [fsdp] says, by the norm of all gradients.
+  void clip_gradients();
   void evaluate(std::optional<Score>& score, const char* moment);
   void finish();
   [[nodiscard]] bool speaks() const { return group_->rank() == 0; }
@@ -47,7 +49,8 @@ class Training {
   RowOrder order_;
   torch::jit::Module module_;
   std::optional<Sharding> sharding_;  // unset with --unsharded
-  std::vector<at::Tensor> ignored_;   // trainable parameters that are in no shard
+  std::optional<double> clip_norm_;
+  std::vector<at::Tensor> ignored_;  // trainable parameters that are in no shard
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   Summary summary_;
 };

@@ -91,6 +91,40 @@ class Training(HostTest):
                 self.assert_same_losses(plain, steps)
                 self.assertTrue(all(m["all_gather_bytes"] > 0 for m in steps))
 
+    def other_host(self, dialect, name, text):
+        """A configuration that leaves all to another host's file."""
+        self.write(name, text)
+        return self.write(f"{dialect}.toml", CONFIG[:CONFIG.index("[fsdp]")] + '[fsdp]\nwrap = { policy = "transformer", '
+                          f'layer_classes = ["Block"] }}\ndialect = "{dialect}"\nconfig = "{name}"\n')
+
+    def test_clipping_of_other_hosts(self):
+        """DeepSpeed and torchtitan clip to 1.0 by default: a rate that makes gradients larger than that shows it."""
+        sets = ["train.lr=0.5"]
+        free, _ = self.train("--unsharded", "--nproc", "2", sets=sets)
+        files = {
+            "deepspeed": ("ds.json", '{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}'),
+            "torchtitan": ("titan.toml", '[activation_checkpoint]\nmode = "none"\n[training]\n'
+                                         'mixed_precision_param = "float32"\n'),
+        }
+        for dialect, (name, text) in files.items():
+            with self.subTest(dialect):
+                config = self.other_host(dialect, name, text)
+                plain, _ = self.train("--unsharded", "--nproc", "2", config=config, sets=sets)
+                self.assertGreater(max(abs(a["loss"] - b["loss"]) for a, b in zip(free, plain)), 1e-2)
+                sharded, _ = self.train("--nproc", "2", config=config, sets=sets)
+                self.assert_same_losses(plain, sharded)
+                done = self.run_host("--nproc", "2", config=config, sets=sets)
+                self.assertIn("`gradient.clip_norm = 1.0` takes effect by `engine.clip_gradients()`", done.stderr)
+                self.assertNotIn("have never been clipped", done.stderr)
+
+    def test_clipping_counts_ignored_modules_and_accumulation(self):
+        sets = ["train.lr=0.5", "train.accumulate=2", "fsdp.gradient.clip_norm=0.3"]
+        plain, _ = self.train("--unsharded", "--nproc", "2", sets=sets)
+        sharded, _ = self.train("--nproc", "2", sets=sets)
+        self.assert_same_losses(plain, sharded)
+        ignoring, _ = self.train("--nproc", "2", sets=[*sets, "fsdp.ignored_modules=['blocks\\.1']"])
+        self.assert_same_losses(plain, ignoring)
+
     def test_save_follows_links_and_leaves_devices_alone(self):
         (self.folder / "link.pt").symlink_to("target.pt")
         self.train("--save", "link.pt", sets=["train.steps=1"])
