@@ -7,8 +7,8 @@
 #include "adapters/accelerate_input.hpp"
 #include "adapters/accelerate_names.hpp"
 #include "adapters/deepspeed.hpp"
-#include "adapters/host_text.hpp"
 #include "adapters/translator.hpp"
+#include "registry/host_text.hpp"
 
 namespace fsdp2::accelerate {
 namespace {

@@ -8,7 +8,7 @@
 #include "adapters/adapters.hpp"
 #include "adapters/detect.hpp"
 #include "adapters/host_environment.hpp"
-#include "adapters/host_text.hpp"
+#include "registry/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/nearest_name.hpp"
 #include "registry/toml_reader.hpp"

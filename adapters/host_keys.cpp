@@ -6,8 +6,8 @@
 #include <utility>
 #include <variant>
 
-#include "adapters/host_text.hpp"
 #include "adapters/limits.hpp"
+#include "registry/host_text.hpp"
 #include "registry/toml_reader.hpp"
 
 namespace fsdp2 {
@@ -89,6 +89,7 @@ Setting settings_of(std::span<const HostKey> keys, const std::string& name) {
     const bool has_place = !key.source.file.empty() || !key.source.override_text.empty();
     Source source = has_place ? key.source : root.source;
     source.translated = true;
+    check_host_text(key.name, name);
     ReadBudget::check_key(key.name, source);
     bytes += key.name.size() + key.value.size();
     if (bytes > limits::kBytes) throw error_at(root.source, {}, "the values are larger than a configuration can be");

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/host_text.hpp"
+#include "registry/host_text.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -86,6 +86,7 @@ class JsonSettings : public nlohmann::json_sax<Json> {
     setting.kind = Setting::Kind::kText;
     setting.source = begin_token();
     setting.text = value;
+    ReadBudget::check_text(value, setting.source);
     skip_string();
     return add(std::move(setting));
   }

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "adapters/host_text.hpp"
+#include "registry/host_text.hpp"
 
 namespace fsdp2 {
 namespace {

@@ -189,7 +189,12 @@ void ReadBudget::count(size_t depth, const Source& source) {
   }
 }
 
+void ReadBudget::check_text(std::string_view text, const Source& source) {
+  if (text.find('\0') != std::string_view::npos) throw error_at(source, source.key, "a text has a null character");
+}
+
 void ReadBudget::check_key(std::string_view key, const Source& source) {
+  check_text(key, source);
   if (key.size() <= limits::kKeyBytes) return;
   throw error_at(source, {}, "a key is longer than " + std::to_string(limits::kKeyBytes) + " bytes");
 }

@@ -76,6 +76,8 @@ class ReadBudget {
   /// A key or an element, so deep below the top.
   void count(size_t depth, const Source& source);
   static void check_key(std::string_view key, const Source& source);
+  /// An escape can bring a null character into a text, where messages and C strings would end.
+  static void check_text(std::string_view text, const Source& source);
 
  private:
   size_t settings_ = 0;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "adapters/entry_reading.hpp"
-#include "adapters/host_text.hpp"
 #include "adapters/limits.hpp"
+#include "registry/host_text.hpp"
 #include "registry/toml_nesting.hpp"
 
 namespace fsdp2 {
@@ -174,7 +174,10 @@ TitanEntries read_titan_flags(std::string_view text, const std::string& file) {
 
 void apply_titan_flags(TitanEntries& entries, std::span<const std::string> flags) {
   std::vector<FlagWord> words;
-  for (const std::string& flag : flags) words.push_back({flag, 0, 0});
+  for (size_t i = 0; i < flags.size(); ++i) {
+    check_host_text(flags[i], "flag " + std::to_string(i + 1));
+    words.push_back({flags[i], 0, 0});
+  }
   const auto place_of = [&](size_t first, size_t last, const std::string& key) {
     Source source;
     for (size_t i = first; i <= last; ++i) source.override_text += (i == first ? "" : " ") + words[i].text;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "adapters/adapters.hpp"
-#include "adapters/host_text.hpp"
 #include "adapters/hugging_face.hpp"
 #include "adapters/json_settings.hpp"
+#include "registry/host_text.hpp"
 #include "registry/nearest_name.hpp"
 
 namespace fsdp2 {

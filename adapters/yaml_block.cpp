@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/host_text.hpp"
+#include "registry/host_text.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -102,6 +102,7 @@ class YamlReader {
     setting.key_source = setting.source;
     budget_.count(depth, setting.source);
     if (node.IsScalar()) {
+      ReadBudget::check_text(node.Scalar(), setting.source);
       type_scalar(setting, node);
     } else if (node.IsSequence()) {
       setting.kind = Setting::Kind::kList;
@@ -160,7 +161,7 @@ Setting read_yaml(std::string_view text, const std::string& file) {
   try {
     root = YAML::Load(std::string(text));
   } catch (const YAML::Exception& error) {
-    throw error_at(at(file, error.mark, {}), {}, "this is not YAML: " + shown(error.msg));
+    throw error_at(at(file, error.mark, {}), {}, "this is not YAML: " + shown(without_broken_characters(error.msg)));
   }
   return YamlReader(file).read(root, {}, 0);
 }

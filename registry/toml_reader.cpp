@@ -3,14 +3,13 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "registry/config.hpp"
+#include "registry/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/toml_nesting.hpp"
 
@@ -45,17 +44,24 @@ Source at(const Source& origin, const toml::source_position& position) {
   return source;
 }
 
+/// An escape can bring one into a string, where messages and C strings would end.
+bool has_null_character(std::string_view text) {
+  return text.find('\0') != std::string_view::npos;
+}
+
 std::optional<Value> value_of(const toml::node& node) {
   if (const auto* flag = node.as_boolean()) return Value(flag->get());
   if (const auto* whole = node.as_integer()) return Value(whole->get());
   if (const auto* real = node.as_floating_point()) return Value(real->get());
-  if (const auto* text = node.as_string()) return Value(text->get());
+  if (const auto* text = node.as_string()) {
+    return has_null_character(text->get()) ? std::nullopt : std::optional<Value>(text->get());
+  }
   const toml::array* array = node.as_array();
   if (array == nullptr) return std::nullopt;
   std::vector<std::string> list;
   for (const toml::node& element : *array) {
     const auto* text = element.as_string();
-    if (text == nullptr) return std::nullopt;
+    if (text == nullptr || has_null_character(text->get())) return std::nullopt;
     list.push_back(text->get());
   }
   return Value(std::move(list));
@@ -63,6 +69,7 @@ std::optional<Value> value_of(const toml::node& node) {
 
 std::string kind_of_node(const toml::node& node) {
   if (node.is_table()) return "a table";
+  if (node.is_string()) return "a string with a null character";
   if (node.is_array()) return "a list that holds something else";
   return "a date or time";
 }
@@ -78,6 +85,7 @@ bool is_group(std::string_view name) {
 Given checked(const Leaf& leaf, const Source& origin) {
   const KeySpec* spec = find_key(leaf.key);
   const Source key_place = at(origin, leaf.key_position);
+  if (has_null_character(leaf.key)) throw error_at(key_place, {}, "a key of [fsdp] has a null character");
   if (spec == nullptr) {
     if (is_group(leaf.key)) {
       if (leaf.node->is_table()) return {Value(false), {}};
@@ -124,12 +132,21 @@ bool is_bare_word(std::string_view text) {
          text.find('\n') == std::string_view::npos;
 }
 
+/// "x = value", which is more than one entry where `value` goes on after a value.
+toml::table parse_value(std::string_view value) {
+  const std::string text = "x = " + std::string(value);
+  check_toml_nesting(text, {});
+  return toml::parse(text);
+}
+
 /// `value` as the only entry of a table, "x = value".
 toml::table parse_override_value(const Source& source, const std::string& key, const std::string& value) {
   std::string fault = "more than one value";
   try {
-    toml::table table = toml::parse("x = " + value);
+    toml::table table = parse_value(value);
     if (table.size() == 1) return table;
+  } catch (const Error& error) {
+    fault = error.what();
   } catch (const toml::parse_error& error) {
     fault = std::string(error.description());
   }
@@ -167,8 +184,10 @@ void drop_options_of_other_strategies(GivenKeys& given, const std::string& strat
 
 std::optional<Value> read_value(std::string_view toml) {
   try {
-    const toml::table table = toml::parse("x = " + std::string(toml));
+    const toml::table table = parse_value(toml);
     return table.size() == 1 ? value_of(*table.get("x")) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
   } catch (const toml::parse_error&) {
     return std::nullopt;
   }
@@ -177,6 +196,7 @@ std::optional<Value> read_value(std::string_view toml) {
 GivenKeys read_given(std::string_view toml, const std::string& name) {
   Source origin;
   origin.file = name;
+  check_host_text(toml, name);
   check_toml_nesting(toml, name);
   toml::table document;
   try {
@@ -196,18 +216,15 @@ GivenKeys read_given(std::string_view toml, const std::string& name) {
 }
 
 GivenKeys read_given_file(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream) {
-    Source origin;
-    origin.file = file;
-    throw error_at(origin, {}, "cannot read this file", {}, ErrorCode::kNotFound);
-  }
-  return read_given(text, file);
+  Source origin;
+  origin.file = file;
+  return read_given(read_host_file(file, origin, {}), file);
 }
 
 void apply_overrides(GivenKeys& given, std::span<const std::string> overrides) {
-  for (const std::string& text : overrides) {
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const std::string& text = overrides[i];
+    check_host_text(text, "override " + std::to_string(i + 1));
     Source source;
     source.override_text = text;
     const size_t equals = text.find('=');

@@ -4,9 +4,9 @@
 
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
-#include "adapters/host_text.hpp"
 #include "plugin/cli/command.hpp"
 #include "plugin/cli/library_options.hpp"
+#include "registry/host_text.hpp"
 #include "registry/registry.hpp"
 #include "registry/text_table.hpp"
 #include "registry/toml_reader.hpp"

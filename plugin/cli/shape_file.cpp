@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/host_text.hpp"
 #include "registry/given.hpp"
+#include "registry/host_text.hpp"
 #include "registry/nearest_name.hpp"
 #include "registry/toml_nesting.hpp"
 

@@ -9,9 +9,9 @@
 #include "adapters/config.hpp"
 #include "adapters/detect.hpp"
 #include "adapters/host_environment.hpp"
-#include "adapters/host_text.hpp"
 #include "adapters/key_list.hpp"
 #include "registry/consistency.hpp"
+#include "registry/host_text.hpp"
 #include "registry/nearest_name.hpp"
 #include "registry/toml_reader.hpp"
 

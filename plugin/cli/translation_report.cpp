@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/host_text.hpp"
 #include "adapters/setting.hpp"
+#include "registry/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/text_table.hpp"
 #include "registry/toml_writer.hpp"

@@ -96,6 +96,21 @@ TEST(Settings, OnlyTextIsRead) {
   EXPECT_EQ(json("\"\xE2\x82\xAC\xF0\x9F\x98\x80\"").text, "\xE2\x82\xAC\xF0\x9F\x98\x80");
 }
 
+TEST(Settings, MessagesAreTextToo) {
+  EXPECT_EQ(text_of([] { read_yaml("a: \"\\\xC3\xA4\"", "a.yaml"); }),
+            "a.yaml:1:5: this is not YAML: unknown escape character: ?");
+}
+
+TEST(Settings, NoNullCharacters) {
+  const std::string fault = "a text has a null character";
+  EXPECT_EQ(json_fault("{\"a\": \"x\\u0000\"}"), "a.json:1:7: " + fault);
+  EXPECT_EQ(json_fault("{\"a\": [\"x\\u0000\"]}"), "a.json:1:8: " + fault);
+  EXPECT_EQ(json_fault("{\n\"x\\u0000\": 1}"), "a.json:2:1: " + fault);
+  for (const char* text : {"a: \"x\\0\"", "\"x\\x00\": 1", "a: [\"\\u0000\"]"}) {
+    EXPECT_NE(text_of([&] { read_yaml(text, "a.yaml"); }).find(fault), std::string::npos) << text;
+  }
+}
+
 TEST(Settings, Limits) {
   const std::string deep = "maps and lists lie deeper in one another than 64 levels";
   EXPECT_NE(json_fault(repeated("[", 100'000)).find(deep), std::string::npos);
@@ -219,6 +234,12 @@ TEST(HostKeys, Limits) {
               settings_of(std::vector<HostKey>{{"a", "\xFF"}}, "keys");
             }),
             "keys: a:1:1: this is not text in UTF-8");
+  EXPECT_EQ(text_of([] {
+              settings_of(std::vector<HostKey>{{"a\xFF", "1"}}, "keys");
+            }),
+            "keys:1:2: this is not text in UTF-8");
+  const Setting deep = settings_of(std::vector<HostKey>{{"a", "{" + repeated("a.", 400'000) + "a = 1}"}}, "keys");
+  EXPECT_EQ(find_member(deep, "a")->kind, Kind::kText);  // what is no value is a word
 }
 
 TEST(HostKeys, MakeAConfiguration) {

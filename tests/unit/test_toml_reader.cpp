@@ -1,8 +1,10 @@
 #include "registry/toml_reader.hpp"
 
 #include <array>
+#include <fstream>
 
 #include "helpers.hpp"
+#include "registry/host_text.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -164,6 +166,48 @@ TEST(TomlReader, MissingFile) {
   const Error error = error_of([] { read_given_file("/nowhere/train.toml"); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_STREQ(error.what(), "/nowhere/train.toml: cannot read this file");
+}
+
+TEST(TomlReader, AFolder) {
+  EXPECT_EQ(text_of([] { read_given_file("/usr"); }), "/usr: this is a folder, not a file");
+}
+
+TEST(TomlReader, OnlyTextIsRead) {
+  EXPECT_EQ(fault("[fsdp]\nstrategy = '\xFF'\n"), "train.toml:2:13: this is not text in UTF-8");
+  EXPECT_EQ(fault("", {"version=2", "strategy=\xC3"}), "override 2:1:10: this is not text in UTF-8");
+}
+
+TEST(TomlReader, NoNullCharacters) {
+  EXPECT_EQ(
+      fault("[fsdp]\nwrap.policy = \"none\\u0000\"\n"),
+      "train.toml:2:15: `wrap.policy` must be \"transformer\", \"size\", \"modules\", \"every\" or \"none\", not a "
+      "string with a null character");
+  EXPECT_NE(fault("[fsdp]\nwrap.modules = [\"a\\u0000\"]\n").find("`wrap.modules` must be"), std::string::npos);
+  EXPECT_EQ(fault("[fsdp]\nstrategy_options.\"a\\u0000\" = 1\n"),
+            "train.toml:2:18: a key of [fsdp] has a null character");
+  EXPECT_EQ(read_value("\"a\\u0000\""), std::nullopt);
+}
+
+TEST(TomlReader, LargeText) {
+  const std::string large = "a = '" + std::string(kMostHostBytes, 'x') + "'\n";
+  EXPECT_EQ(fault(large), "train.toml: the text is larger than 1 MiB, which no configuration is");
+  EXPECT_EQ(fault("", {large}), "override 1: the text is larger than 1 MiB, which no configuration is");
+  const std::string file = testing::TempDir() + "fsdp2_large.toml";
+  std::ofstream(file) << large;
+  EXPECT_EQ(text_of([&] { read_given_file(file); }),
+            file + ": this file is larger than 1 MiB, which no configuration is");
+  // One without an end.
+  EXPECT_EQ(text_of([] { read_given_file("/dev/zero"); }),
+            "/dev/zero: this file is larger than 1 MiB, which no configuration is");
+}
+
+TEST(TomlReader, DeepValuesOutsideAFile) {
+  std::string deep = "{";
+  for (int i = 0; i < 400'000; ++i) deep += "a.";
+  deep += "a = 1}";
+  EXPECT_EQ(read_value(deep), std::nullopt);
+  const std::string text = fault("", {"wrap=" + deep});
+  EXPECT_NE(text.find("the value is not TOML: keys and brackets are nested more than 500 deep"), std::string::npos);
 }
 
 TEST(Overrides, WinOverTheFile) {

@@ -229,6 +229,7 @@ TEST(Torchtitan, FlagsWinOverTheFile) {
   EXPECT_EQ(titan_error(toml, {"--parallelism.data_parallel_shard_degree", "zero"}),
             "override `--parallelism.data_parallel_shard_degree zero`: `--parallelism.data_parallel_shard_degree zero` "
             "must be a number of ranks, 1 or more, or -1 for the rest");
+  EXPECT_EQ(titan_error(toml, {"--a", "\xFF"}), "flag 2:1:1: this is not text in UTF-8");
   EXPECT_EQ(titan_error(toml, {"4"}), "override `4`: `4` belongs to no flag; flags are written --section.key value");
 }
 

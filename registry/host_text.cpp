@@ -1,11 +1,8 @@
-#include "adapters/host_text.hpp"
+#include "registry/host_text.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <optional>
-
-#include "adapters/limits.hpp"
 
 namespace fsdp2 {
 namespace {
@@ -13,19 +10,18 @@ namespace {
 Source start_of(const std::string& file) {
   Source source;
   source.file = file;
-  source.translated = true;
   return source;
 }
 
 Error too_long(const Source& source, const std::string& subject) {
   return error_at(
       source, source.key,
-      subject + " is larger than " + std::to_string(limits::kBytes >> 20U) + " MiB, which no configuration is");
+      subject + " is larger than " + std::to_string(kMostHostBytes >> 20U) + " MiB, which no configuration is");
 }
 
 /// As much as is allowed, and one more byte where there is more.
 std::string read_some(std::istream& stream) {
-  std::string text(limits::kBytes + 1, '\0');
+  std::string text(kMostHostBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(stream.gcount()));
   return text;
@@ -57,28 +53,30 @@ std::string beside(const std::string& file, const std::string& path) {
 }
 
 std::string read_host_file(const std::string& path, const Source& source, const std::string& key) {
+  const bool is_source = path == source.file;  // which messages name already
+  const std::string named = is_source ? "this" : "`" + path + "`";
   std::error_code unknown;
   if (std::filesystem::is_directory(path, unknown)) {
-    throw error_at(source, key, "`" + path + "` is a folder, not a file", {}, ErrorCode::kNotFound);
+    throw error_at(source, key, named + " is a folder, not a file", {}, ErrorCode::kNotFound);
   }
   std::ifstream stream(path, std::ios::binary);
   std::string text = read_some(stream);
   if (!stream.is_open() || stream.bad()) {
-    throw error_at(source, key, "cannot read `" + path + "`", {}, ErrorCode::kNotFound);
+    throw error_at(source, key, "cannot read " + named + (is_source ? " file" : ""), {}, ErrorCode::kNotFound);
   }
-  if (text.size() > limits::kBytes) throw too_long(source, "`" + path + "`");
+  if (text.size() > kMostHostBytes) throw too_long(source, named + (is_source ? " file" : ""));
   return text;
 }
 
 std::string read_host_stream(std::istream& stream, const std::string& name) {
   std::string text = read_some(stream);
   if (stream.bad()) throw error_at(start_of(name), {}, "cannot be read", {}, ErrorCode::kNotFound);
-  if (text.size() > limits::kBytes) throw too_long(start_of(name), "the text");
+  if (text.size() > kMostHostBytes) throw too_long(start_of(name), "the text");
   return text;
 }
 
 void check_host_text(std::string_view text, const std::string& file) {
-  if (text.size() > limits::kBytes) throw too_long(start_of(file), "the text");
+  if (text.size() > kMostHostBytes) throw too_long(start_of(file), "the text");
   for (size_t at = 0; at < text.size();) {
     const size_t size = character_size(text.substr(at, 4));
     if (size == 0) {
@@ -88,6 +86,15 @@ void check_host_text(std::string_view text, const std::string& file) {
     }
     at += size;
   }
+}
+
+std::string without_broken_characters(std::string text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = character_size(std::string_view(text).substr(at, 4));
+    if (size == 0) text[at] = '?';
+    at += std::max<size_t>(size, 1);
+  }
+  return text;
 }
 
 void PlaceCounter::put(size_t offset, Source& source) {
