@@ -44,8 +44,12 @@ std::string percent_text(double share) {
 }
 
 std::string count_text(int64_t count) {
-  std::string text = std::to_string(count);
-  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, ",");
+  const std::string digits = std::to_string(count);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
   return text;
 }
 

@@ -97,8 +97,9 @@ TEST(Settings, OnlyTextIsRead) {
 }
 
 TEST(Settings, MessagesAreTextToo) {
-  EXPECT_EQ(text_of([] { read_yaml("a: \"\\\xC3\xA4\"", "a.yaml"); }),
-            "a.yaml:1:5: this is not YAML: unknown escape character: ?");
+  const std::string text = text_of([] { read_yaml("a: \"\\\xC3\xA4\"", "a.yaml"); });
+  EXPECT_TRUE(text.starts_with("a.yaml:1:")) << text;
+  EXPECT_TRUE(text.ends_with(": this is not YAML: unknown escape character: ?")) << text;
 }
 
 TEST(Settings, NoNullCharacters) {
