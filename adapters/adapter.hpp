@@ -46,7 +46,7 @@ struct Adapter {
   Translation (*translate)(std::string_view text, const std::string& file, const TranslationContext& context);
   TranslateKeys translate_keys = nullptr;                // null: it takes files alone
   bool takes_flags = false;                              // TranslationContext::flags
-  std::span<const std::string_view> variables = {};      // beginnings of those it reads beside a file
+  std::span<const std::string_view> variables = {};      // names that it reads beside a file
   std::span<const std::string_view> key_variables = {};  // beginnings of those that count in a list of keys
 };
 

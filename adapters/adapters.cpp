@@ -57,8 +57,8 @@ const Adapter* find_adapter(std::string_view dialect) {
   return found == kAdapters.end() ? nullptr : found;
 }
 
-void check_flags(std::string_view dialect, const TranslationContext& context) {
-  if (context.flags.empty()) return;
+void check_flags(std::string_view dialect, std::span<const std::string> flags) {
+  if (flags.empty()) return;
   std::vector<std::string_view> takers;
   for (const Adapter& adapter : kAdapters) {
     if (!adapter.takes_flags) continue;
@@ -67,8 +67,8 @@ void check_flags(std::string_view dialect, const TranslationContext& context) {
   }
   const std::string subject =
       dialect.empty() ? "a table [fsdp] without another host's file" : "dialect `" + std::string(dialect) + "`";
-  throw Error(ErrorCode::kInvalidArgument, subject + " takes no flags of its host's command line (`" +
-                                               context.flags.front() + "`); those that do: " + quoted_list(takers));
+  throw Error(ErrorCode::kInvalidArgument, subject + " takes no flags of its host's command line (`" + flags.front() +
+                                               "`); those that do: " + quoted_list(takers));
 }
 
 Translate find_translation(std::string_view dialect, std::span<const ExtensionAdapter> extensions,
@@ -81,7 +81,7 @@ Translate find_translation(std::string_view dialect, std::span<const ExtensionAd
   if (!translate) throw no_such_dialect(dialect, extensions, source);
   return [translate, name = std::string(dialect)](std::string_view text, const std::string& file,
                                                   const TranslationContext& context) {
-    check_flags(name, context);
+    check_flags(name, context.flags);
     return translate(text, file, context);
   };
 }
@@ -97,17 +97,15 @@ std::vector<std::string_view> dialects_of_keys() {
 Translation translate_keys(std::string_view dialect, std::span<const HostKey> keys, const std::string& name,
                            const TranslationContext& context, std::span<const ExtensionAdapter> extensions,
                            const Source& source) {
-  bool files_alone = false;
-  for (const Adapter& adapter : kAdapters) {
-    if (adapter.dialect != dialect) continue;
-    if (adapter.translate_keys != nullptr) {
-      check_flags(dialect, context);
-      return adapter.translate_keys(keys, name, context);
-    }
-    files_alone = true;
+  const Adapter* adapter = find_adapter(dialect);
+  if (adapter != nullptr && adapter->translate_keys != nullptr) {
+    check_flags(dialect, context.flags);
+    return adapter->translate_keys(keys, name, context);
   }
-  for (const ExtensionAdapter& adapter : extensions) files_alone = files_alone || adapter.table.dialect == dialect;
-  if (!files_alone) throw no_such_dialect(dialect, extensions, source);
+  const bool takes_files =
+      adapter != nullptr ||
+      std::any_of(extensions.begin(), extensions.end(), [&](const auto& one) { return one.table.dialect == dialect; });
+  if (!takes_files) throw no_such_dialect(dialect, extensions, source);
   throw error_at(source, "dialect",
                  "dialect `" + std::string(dialect) + "` takes a file, not a list of keys, which are for " +
                      quoted_list(dialects_of_keys()));

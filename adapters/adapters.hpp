@@ -18,7 +18,7 @@ const Adapter* find_adapter(std::string_view dialect);
 
 /// An error, with the dialects that take flags of their host's command line, where there are some and this one does
 /// not.
-void check_flags(std::string_view dialect, const TranslationContext& context);
+void check_flags(std::string_view dialect, std::span<const std::string> flags);
 
 /// What takes files of that dialect, an adapter of ours or of an extension; or an error at `source` with the nearest
 /// one.

@@ -7,7 +7,7 @@
 
 #include "adapters/adapters.hpp"
 #include "adapters/detect.hpp"
-#include "adapters/host_environment.hpp"
+#include "adapters/process_variables.hpp"
 #include "registry/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/nearest_name.hpp"
@@ -83,7 +83,7 @@ Translation translate_list(const GivenKeys& given, std::span<const HostKey> keys
 Config combine(GivenKeys given, const std::string& name, const Extensions& extensions, TranslationContext context,
                const HostKeys& keys) {
   if (!given.contains("dialect") && !given.contains("config") && !keys) {
-    check_flags("", context);
+    check_flags("", context.flags);
     return resolve(given);
   }
   context.read_file = [](const std::string& path, const Source& source) {

@@ -34,9 +34,7 @@ void HuggingFaceTranslator::emit_policy(std::string_view policy, const Setting* 
 void HuggingFaceTranslator::emit_classes(std::vector<std::string> classes, const Setting& entry) {
   bool trimmed = false;
   for (std::string& name : classes) {
-    const size_t first = name.find_first_not_of(" \t");
-    const size_t last = name.find_last_not_of(" \t");
-    const std::string bare = first == std::string::npos ? "" : name.substr(first, last - first + 1);
+    const std::string bare(without_blanks(name));
     trimmed = trimmed || bare != name;
     name = bare;
   }

@@ -58,11 +58,13 @@ void warn_of_frozen(const ModuleTree& tree, const LogFunction& log) {
 
 }  // namespace
 
-ModuleTree tree_of(const torch::jit::Module& module) {
+Plan plan_of(const torch::jit::Module& module, const MakePlan& make_plan, int64_t world) {
   require_module(module);
-  BoundTree bound = read_module_tree(module);
+  const BoundTree bound = read_module_tree(module);
   refuse_sharded(bound);
-  return std::move(bound.tree);
+  Plan plan = make_plan(bound.tree, world);
+  bind(plan, bound);
+  return plan;
 }
 
 c10::Device device_of(const torch::jit::Module& module) {

@@ -9,6 +9,7 @@
 
 #include "plugin/engine/engine.hpp"
 #include "registry/module_tree.hpp"
+#include "registry/plan.hpp"
 
 namespace fsdp2 {
 
@@ -19,8 +20,8 @@ class MethodReplacement;
 /// Called once, with the tree of the model and the number of ranks.
 using MakePlan = std::function<Plan(const ModuleTree&, int64_t world)>;
 
-/// The module as planning reads it. Throws Error for a module that is sharded, or empty.
-ModuleTree tree_of(const torch::jit::Module& module);
+/// What shard() would do. Throws Error for what it would refuse: a module that is sharded, or empty; units in forks.
+Plan plan_of(const torch::jit::Module& module, const MakePlan& make_plan, int64_t world);
 
 /// Where the parameters lie; the CPU for a module that has none. Throws Error for an empty module.
 c10::Device device_of(const torch::jit::Module& module);

@@ -81,6 +81,10 @@ int64_t numel(const std::vector<int64_t>& shape) {
   return count;
 }
 
+int64_t bytes_of(const TreeParameter& parameter) {
+  return numel(parameter.shape) * size_of(parameter.dtype);
+}
+
 bool gathers(const Plan& plan) {
   return plan.mesh.shard > 1 || (plan.force_collectives && plan.mesh.replicate == 1);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "registry/dtype.hpp"
+#include "registry/module_tree.hpp"
 
 namespace fsdp2 {
 
@@ -101,6 +102,9 @@ bool is_copied(const Plan& plan, const PlannedBuffer& buffer);
 
 /// Elements of a tensor of that shape.
 int64_t numel(const std::vector<int64_t>& shape);
+
+/// Bytes of a whole parameter, in its own dtype.
+int64_t bytes_of(const TreeParameter& parameter);
 
 /// Bytes of one unit when it is whole, in its compute dtypes (padding included).
 int64_t unsharded_bytes(const Plan& plan, const PlannedUnit& unit);

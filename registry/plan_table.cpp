@@ -6,11 +6,14 @@
 
 #include "registry/layout.hpp"
 #include "registry/nearest_name.hpp"
-#include "registry/plan.hpp"
+#include "registry/plan_text.hpp"
 #include "registry/text_table.hpp"
 
 namespace fsdp2 {
-namespace {
+
+std::string unit_name(const PlannedUnit& unit) {
+  return unit.path.empty() ? "(root)" : unit.path;
+}
 
 std::string buffers_text(const PlannedUnit& unit) {
   std::string text;
@@ -23,6 +26,13 @@ std::string buffers_text(const PlannedUnit& unit) {
   return text.empty() ? "-" : text;
 }
 
+std::string reshard_text(const PlannedUnit& unit) {
+  if (unit.reshard_to > 0) return "to " + std::to_string(unit.reshard_to);
+  return unit.reshard_after_forward ? "yes" : "no";
+}
+
+namespace {
+
 std::string casts_text(const PlannedUnit& unit) {
   std::string text;
   if (unit.inputs_cast) text += "inputs to " + std::string(name_of(*unit.inputs_cast));
@@ -33,7 +43,7 @@ std::string casts_text(const PlannedUnit& unit) {
 }
 
 TextRow row_of(const Plan& plan, const PlannedUnit& unit) {
-  return {unit.path.empty() ? "(root)" : unit.path,
+  return {unit_name(unit),
           unit.class_name,
           std::to_string(unit.parameters.size()),
           buffers_text(unit),
@@ -41,9 +51,7 @@ TextRow row_of(const Plan& plan, const PlannedUnit& unit) {
           bytes_text(shard_bytes(unit)),
           std::to_string(padding_bytes(unit, plan.mesh.shard)),
           std::to_string(padding_bound(unit, plan.mesh.shard)),
-          unit.reshard_to > 0          ? "to " + std::to_string(unit.reshard_to)
-          : unit.reshard_after_forward ? "yes"
-                                       : "no",
+          reshard_text(unit),
           casts_text(unit)};
 }
 

@@ -77,6 +77,7 @@ std::vector<UnitTraffic> unit_traffic(const Plan& plan, const ModuleTree& tree) 
   std::vector<UnitTraffic> all(plan.units.size());
   for (size_t u = 0; u < plan.units.size(); ++u) {
     const PlannedUnit& unit = plan.units[u];
+    all[u].in_backward = reached[u];
     if (gathers(plan)) {
       all[u].gather_in_forward = gather(plan, unit, plan.mesh.shard);
       if (unit.reshard_after_forward && reached[u]) {

@@ -24,6 +24,7 @@ struct UnitTraffic {
   CollectiveTraffic gather_in_backward;  // the same, or among the ranks of a block
   CollectiveTraffic reduce_scatter;      // among the ranks of mesh.shard
   CollectiveTraffic all_reduce;          // among the ranks of mesh.replicate
+  bool in_backward = false;              // its backward runs
 };
 
 struct StepTraffic {

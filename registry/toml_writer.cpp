@@ -59,6 +59,19 @@ struct Printer {
   }
 };
 
+std::vector<std::string> wrap_entries(const WrapOptions& wrap) {
+  constexpr std::string_view kPrefix = "wrap.";
+  Fsdp2Options options;
+  options.wrap = wrap;
+  std::vector<std::string> entries;
+  for (const KeySpec& spec : key_specs()) {
+    Value value;
+    if (!spec.name.starts_with(kPrefix) || !spec.give(options, value)) continue;
+    entries.push_back(std::string(spec.name.substr(kPrefix.size())) + " = " + value_text(value));
+  }
+  return entries;
+}
+
 }  // namespace
 
 std::string to_toml(const Fsdp2Options& options) {
@@ -74,16 +87,15 @@ std::string to_toml(const Fsdp2Options& options) {
 }
 
 std::string wrap_to_toml(const WrapOptions& wrap) {
-  constexpr std::string_view kPrefix = "wrap.";
-  Fsdp2Options options;
-  options.wrap = wrap;
   std::string text = "[fsdp.wrap]\n";
-  for (const KeySpec& spec : key_specs()) {
-    Value value;
-    if (!spec.name.starts_with(kPrefix) || !spec.give(options, value)) continue;
-    text += std::string(spec.name.substr(kPrefix.size())) + " = " + std::visit(Printer{}, value) + "\n";
-  }
+  for (const std::string& entry : wrap_entries(wrap)) text += entry + "\n";
   return text;
+}
+
+std::string wrap_to_inline_toml(const WrapOptions& wrap) {
+  std::string text;
+  for (const std::string& entry : wrap_entries(wrap)) text += (text.empty() ? "{ " : ", ") + entry;
+  return text + " }";
 }
 
 std::string value_text(const StrategyOption& option) {

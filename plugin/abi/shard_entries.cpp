@@ -153,8 +153,8 @@ void note_clipping(const Config& config) {
   if (!config.options.gradient.clip_norm) return;
   const Source source = source_of(config, "gradient.clip_norm");
   const std::string written = source.key.empty() ? "" : " (from `" + source.key + "`)";
-  log_to_host(false, place(source) + "`gradient.clip_norm = " + value_text(*config.options.gradient.clip_norm) + "`" +
-                         written +
+  log_to_host(false, place(source) + "`gradient.clip_norm = " + value_text(Value(*config.options.gradient.clip_norm)) +
+                         "`" + written +
                          " takes effect by `engine.clip_gradients()` (engine_clip_gradients in C): the host " +
                          "has to call it between backward and the optimizer's step");
 }
@@ -202,7 +202,10 @@ fsdp2_status* plan_text(const fsdp2_plan_args* given, char** out) noexcept {
                   "fsdp2_plan_args.world_size is " + std::to_string(args.world_size) + ", expected at least 1");
     }
     const auto node = args.ranks_per_node > 0 ? std::optional<int64_t>(args.ranks_per_node) : std::nullopt;
-    *out = Texts::live().add(to_table(make_plan(tree_of(module), config->config, args.world_size, node)));
+    const auto plan = [&](const ModuleTree& tree, int64_t world) {
+      return make_plan(tree, config->config, world, node);
+    };
+    *out = Texts::live().add(to_table(plan_of(module, plan, args.world_size)));
   });
 }
 

@@ -5,8 +5,6 @@
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
 #include "plugin/cli/command.hpp"
-#include "plugin/cli/library_options.hpp"
-#include "registry/host_text.hpp"
 #include "registry/registry.hpp"
 #include "registry/text_table.hpp"
 #include "registry/toml_reader.hpp"
@@ -58,14 +56,6 @@ std::string help_of(const Entry& entry) {
   return text;
 }
 
-/// The keys of the file that `--config` names, which may have `plugins`.
-GivenKeys read_config(const std::string& file) {
-  if (file.empty()) return {};
-  const std::string text = read_host_file(file, {}, {});
-  check_host_text(text, file);
-  return read_given(text, file);
-}
-
 using EntriesOf = std::vector<Entry> (*)(const Extensions& extensions);
 
 struct Catalogue {
@@ -105,7 +95,7 @@ void add_catalogue(CLI::App& program, Invocation& invocation, const std::string&
       ->type_name("FILE");
   command->callback([&invocation, catalogue, plugins, config] {
     invocation.run = [&invocation, catalogue, plugins, config] {
-      GivenKeys given = read_config(*config);
+      GivenKeys given = config->empty() ? GivenKeys{} : read_given_file(*config);
       const Extensions extensions = open_libraries(given, *config, *plugins);
       print_catalogue(catalogue, catalogue.entries_of(extensions), invocation.json);
       return kDone;

@@ -63,6 +63,17 @@ CLI::App* add_command(CLI::App& program, Invocation& invocation, const std::stri
   return command;
 }
 
+std::shared_ptr<std::vector<std::string>> add_plugins_option(CLI::App& command) {
+  auto plugins = std::make_shared<std::vector<std::string>>();
+  command
+      .add_option("--plugins", *plugins,
+                  "a shared library with strategies or adapters; may be given again. Those in the environment variable "
+                  "FSDP2_PLUGINS count too")
+      ->type_name("LIB")
+      ->allow_extra_args(false);
+  return plugins;
+}
+
 Exit run(const Invocation& invocation) {
   try {
     return invocation.run();

@@ -2,8 +2,10 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "registry/error.hpp"
 
@@ -28,6 +30,9 @@ struct Invocation {
 /// A subcommand with the options that all have. `examples`: lines that `--help` ends with.
 CLI::App* add_command(CLI::App& program, Invocation& invocation, const std::string& name, const std::string& help,
                       const std::string& examples);
+
+/// Adds `--plugins LIB`, the libraries of strategies and adapters. The list is filled when the command line is read.
+std::shared_ptr<std::vector<std::string>> add_plugins_option(CLI::App& command);
 
 /// Runs it; a CLI::ParseError, where the command line turns out to be at fault, is printed as any. Another error is,
 /// with `--json` as {"error": {...}} to standard output.

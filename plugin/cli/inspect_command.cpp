@@ -8,6 +8,7 @@
 #include "plugin/cli/model_facts.hpp"
 #include "plugin/cli/module_summary.hpp"
 #include "plugin/cli/module_table.hpp"
+#include "plugin/cli/options_json.hpp"
 #include "plugin/wrap/suggested_wrap.hpp"
 #include "registry/text_table.hpp"
 #include "registry/toml_writer.hpp"
@@ -159,10 +160,9 @@ Json json_of(const RepeatedClass& repeated, const Inspection& found) {
 Json json_of(const SuggestedWrap& suggested) {
   const Plan& plan = suggested.plan;
   const PlannedUnit& largest = largest_unit(plan);
-  Json wrap{{"policy", name_of(suggested.wrap.policy)}};
-  if (!suggested.wrap.layer_classes.empty()) wrap["layer_classes"] = suggested.wrap.layer_classes;
-  if (suggested.wrap.min_num_params) wrap["min_num_params"] = *suggested.wrap.min_num_params;
-  return {{"wrap", wrap},
+  Fsdp2Options options;
+  options.wrap = suggested.wrap;
+  return {{"wrap", options_json(options)["wrap"]},
           {"toml", wrap_to_toml(suggested.wrap)},
           {"why", suggested.why},
           {"plan",

@@ -42,7 +42,7 @@ std::string why_no_unit(const BoundTree& bound, size_t m) {
 }
 
 /// A line a class, of the outermost modules.
-void add_unfit(ModelFacts& facts) {
+void add_unfit_remarks(ModelFacts& facts) {
   std::map<std::string, std::vector<size_t>> by_class;
   for (size_t m = 1; m < facts.unfit.size(); ++m) {
     const TreeModule& module = facts.tree.modules[m];
@@ -74,7 +74,7 @@ ModelFacts read_model_facts(const std::string& path) {
     facts.buffer_bytes.push_back(own_buffer_bytes(*bound.objects[m]));
     facts.unfit.push_back(why_no_unit(bound, m));
   }
-  add_unfit(facts);
+  add_unfit_remarks(facts);
   if (facts.refusals.empty()) {
     for (const TreeModule& module : tree.modules) {
       if (module.frozen) facts.remarks.emplace_back(frozen_error(module).what());

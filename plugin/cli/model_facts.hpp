@@ -1,4 +1,4 @@
-// What `fsdp2 inspect` shows of a model, read from its file as plain data.
+// A TorchScript file as plain data, without reading its weights.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -39,10 +39,6 @@ std::vector<ModuleSummary> summarize(const ModelFacts& facts) {
   return summaries;
 }
 
-int64_t bytes_of(const TreeParameter& parameter) {
-  return numel(parameter.shape) * size_of(parameter.dtype);
-}
-
 std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }

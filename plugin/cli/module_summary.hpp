@@ -30,9 +30,6 @@ struct ModuleSummary {
 /// One a tree module.
 std::vector<ModuleSummary> summarize(const ModelFacts& facts);
 
-/// Bytes of a whole parameter.
-int64_t bytes_of(const TreeParameter& parameter);
-
 /// The last part of a path: "0" of "layers.0".
 std::string last_name(const std::string& path);
 

@@ -5,10 +5,12 @@
 #include <set>
 #include <stdexcept>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "adapters/config.hpp"
 #include "plugin/cli/command.hpp"
-#include "plugin/cli/model_file.hpp"
+#include "plugin/cli/model_facts.hpp"
 #include "plugin/cli/plan_report.hpp"
 #include "plugin/cli/quantity.hpp"
 #include "plugin/cli/shape_file.hpp"
@@ -32,16 +34,41 @@ struct PlanOptions {
   std::optional<double> network;
   std::optional<double> flops;
   double tokens = 0;
-  double latency = 20e-6;
+  std::optional<double> latency;
   bool every_unit = false;
 };
 
-Config config_of(const PlanOptions& options) {
-  Config config = options.config.empty() ? load_config_text("", "<command line>", options.sets)
-                                         : load_config(options.config, options.sets);
-  if (!config.warning.empty()) std::cerr << "warning: " << config.warning << "\n";
-  for (const std::string& note : config.notes) std::cerr << "note: " << note << "\n";
-  return config;
+struct Model {
+  ModuleTree tree;
+  std::vector<std::string> unfit;  // one a module: why it cannot be a unit, empty where it can
+};
+
+Model read_model(const PlanOptions& options) {
+  if (options.model.empty()) {
+    ModuleTree tree = read_shape_file(options.shapes);
+    const size_t count = tree.modules.size();
+    return {std::move(tree), std::vector<std::string>(count)};
+  }
+  ModelFacts facts = read_model_facts(options.model);
+  if (!facts.refusals.empty()) throw Error(facts.refusals.front());
+  return {std::move(facts.tree), std::move(facts.unfit)};
+}
+
+Plan plan_of(const Model& model, const Config& config, int64_t world, std::optional<int64_t> ranks_per_node) {
+  Plan plan = make_plan(model.tree, config, world, ranks_per_node);
+  std::unordered_map<std::string_view, const std::string*> unfit;
+  for (size_t m = 0; m < model.unfit.size(); ++m) {
+    if (!model.unfit[m].empty()) unfit.emplace(model.tree.modules[m].path, &model.unfit[m]);
+  }
+  for (const PlannedUnit& unit : plan.units) {
+    const auto found = unfit.find(unit.path);
+    if (found == unfit.end()) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        "unit `" + unit.path + "` " + *found->second + ": it cannot be one; leave class `" + unit.class_name + "` out",
+        {.module = unit.path});
+  }
+  return plan;
 }
 
 /// Parameters, gradients and optimizer state of what stays the host's own.
@@ -50,15 +77,13 @@ int64_t ignored_bytes(const ModuleTree& tree, const Plan& plan, const OptimizerS
   int64_t bytes = 0;
   for (const TreeParameter& parameter : tree.parameters) {
     if (!ignored.contains(parameter.names.front())) continue;
-    const int64_t own = numel(parameter.shape) * size_of(parameter.dtype);
-    bytes += own * (parameter.trainable ? 2 + optimizer.tensors : 1);
+    bytes += bytes_of(parameter) * (parameter.trainable ? 2 + optimizer.tensors : 1);
   }
   return bytes;
 }
 
-std::optional<WrapOptions> wrap_for(const ModuleTree& tree) {
-  const std::vector<std::string> unfit(tree.modules.size());  // what is, has no plan and is passed over
-  const auto suggested = suggest_wrap(tree, repeated_classes(tree, unfit), unfit);
+std::optional<WrapOptions> wrap_for(const Model& model) {
+  const auto suggested = suggest_wrap(model.tree, repeated_classes(model.tree, model.unfit), model.unfit);
   return suggested ? std::optional(suggested->wrap) : std::nullopt;
 }
 
@@ -68,37 +93,42 @@ std::optional<StepTime> time_of(const PlanOptions& options, const Plan& plan, co
   machine.ranks_per_node = options.nodes > 0 ? options.world / options.nodes : options.world;
   machine.node_bandwidth = *options.bandwidth;
   machine.network = options.network.value_or(0);
-  machine.latency = options.latency;
+  machine.latency = options.latency.value_or(20e-6);
   machine.flops = options.flops;
   machine.tokens = options.tokens;
   return step_time(plan, tree, machine);
 }
 
 Exit run_plan(const PlanOptions& options, bool json) {
-  const Config config = config_of(options);
-  const ModuleTree tree = options.model.empty() ? read_shape_file(options.shapes) : read_model_file(options.model);
+  const Config config = options.config.empty() ? load_config_text("", "<command line>", options.sets)
+                                               : load_config(options.config, options.sets);
+  const Model model = read_model(options);
   const OptimizerState& optimizer = *find_optimizer_state(options.optimizer);
   const std::optional<int64_t> node = options.nodes > 0 ? std::optional(options.world / options.nodes) : std::nullopt;
 
   PlanReport report;
-  report.plan = make_plan(tree, config, options.world, node);
+  report.config_warning = config.warning;
+  report.config_notes = config.notes;
+  report.plan = plan_of(model, config, options.world, node);
   report.optimizer = options.optimizer;
   report.memory = rank_memory(report.plan, optimizer);
-  report.ignored = ignored_bytes(tree, report.plan, optimizer);
+  report.ignored = ignored_bytes(model.tree, report.plan, optimizer);
   report.activations = options.activations;
-  report.traffic = step_traffic(report.plan, tree);
-  report.time = time_of(options, report.plan, tree);
+  report.traffic = step_traffic(report.plan, model.tree);
+  report.time = time_of(options, report.plan, model.tree);
   report.limit = options.memory;
   if (!report.fits()) {
     const auto peak_of = [&](const Config& changed, int64_t world) {
-      const Plan plan = make_plan(tree, changed, world, node);
-      return rank_memory(plan, optimizer).peak() + ignored_bytes(tree, plan, optimizer) + options.activations;
+      const Plan plan = plan_of(model, changed, world, node);
+      return rank_memory(plan, optimizer).peak() + ignored_bytes(model.tree, plan, optimizer) + options.activations;
     };
-    report.alternatives = find_alternatives(config, options.world, *options.memory, peak_of, wrap_for(tree));
+    report.alternatives = find_alternatives(config, options.world, *options.memory, peak_of, wrap_for(model), node);
   }
   if (json) {
     print(json_of(report));
   } else {
+    if (!config.warning.empty()) std::cerr << "warning: " << config.warning << "\n";
+    for (const std::string& note : config.notes) std::cerr << "note: " << note << "\n";
     std::cout << text_of(report, options.every_unit);
   }
   return report.fits() ? kDone : kRefused;
@@ -115,7 +145,7 @@ void check(const PlanOptions& options) {
   if (options.flops.has_value() != (options.tokens > 0)) {
     throw CLI::ValidationError(options.flops ? "--tokens" : "--flops", "is needed beside the other one");
   }
-  if (!options.bandwidth && (options.network || options.flops)) {
+  if (!options.bandwidth && (options.network || options.flops || options.latency)) {
     throw CLI::ValidationError("--bandwidth", "is needed to say how long a step takes");
   }
 }
@@ -158,7 +188,6 @@ void add_plan(CLI::App& program, Invocation& invocation) {
   command->add_option("--set", options->sets, "key=value of [fsdp]; wins over the file; may be given again")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  constexpr int64_t kMostRanks = int64_t{1} << 24;
   command->add_option("--world", options->world, "ranks in all")
       ->required()
       ->check(CLI::Range(int64_t{1}, kMostRanks))

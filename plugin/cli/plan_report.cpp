@@ -1,6 +1,5 @@
 #include "plugin/cli/plan_report.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
@@ -9,36 +8,17 @@
 
 #include "registry/layout.hpp"
 #include "registry/nearest_name.hpp"
+#include "registry/plan_text.hpp"
 #include "registry/text_table.hpp"
 
 namespace fsdp2::cli {
 namespace {
 
-std::string name_of_unit(const PlannedUnit& unit) {
-  return unit.path.empty() ? "(root)" : unit.path;
-}
-
-std::string dtypes_of(const PlannedUnit& unit) {
-  std::string text;
-  for (const PlannedBuffer& buffer : unit.buffers) {
-    if (!text.empty()) text += ", ";
-    text += name_of(buffer.dtype);
-    if (buffer.cast) text += " as " + std::string(name_of(*buffer.cast));
-    if (!buffer.trainable) text += " frozen";
-  }
-  return text.empty() ? "-" : text;
-}
-
-std::string reshard_text(const PlannedUnit& unit) {
-  if (unit.reshard_to > 0) return "to " + std::to_string(unit.reshard_to);
-  return unit.reshard_after_forward ? "yes" : "no";
-}
-
 /// All of its line but the name.
 TextRow row_of(const Plan& plan, const PlannedUnit& unit) {
   return {unit.class_name,
           std::to_string(unit.parameters.size()),
-          dtypes_of(unit),
+          buffers_text(unit),
           bytes_text(unsharded_bytes(plan, unit)),
           bytes_text(shard_bytes(unit)),
           std::to_string(padding_bytes(unit, plan.mesh.shard)),
@@ -67,7 +47,7 @@ std::string units_table(const Plan& plan, bool every_unit) {
   std::vector<TextRow> rows{
       {"unit", "units", "class", "parameters", "dtype", "whole", "a rank", "padding B", "reshard"}};
   for (Line& line : lines) {
-    TextRow row{name_of_unit(*line.first) + (line.count > 1 ? " .. " + name_of_unit(*line.last) : ""),
+    TextRow row{unit_name(*line.first) + (line.count > 1 ? " .. " + unit_name(*line.last) : ""),
                 std::to_string(line.count)};
     row.insert(row.end(), line.row.begin(), line.row.end());
     rows.push_back(std::move(row));
@@ -124,7 +104,7 @@ std::string fit_text(const PlanReport& report) {
     return "fits into " + limit + ", with " + bytes_text(*report.limit - report.peak()) + " to spare\n";
   }
   std::string text = "does not fit into " + limit + ": " + bytes_text(report.peak() - *report.limit) + " too much\n";
-  if (report.alternatives.empty()) return text + "no option makes it smaller\n";
+  if (report.alternatives.empty()) return text + "none of the options tried makes it smaller\n";
   std::vector<TextRow> rows{{"with", "peak", "fits"}};
   for (const Alternative& one : report.alternatives) {
     for (size_t i = 0; i + 1 < one.changes.size(); ++i) rows.push_back({one.changes[i] + " and", "", ""});
@@ -205,7 +185,8 @@ Json json_of(const PlanReport& report) {
               {"all_reduce", json_of(report.traffic.all_reduce)}}},
             {"units", units},
             {"ignored_parameters", plan.ignored_parameters},
-            {"notes", plan.notes}};
+            {"notes", plan.notes},
+            {"config", {{"warning", report.config_warning}, {"notes", report.config_notes}}}};
   if (report.time) {
     json["seconds"] = {{"total", report.time->total},
                        {"computing", report.time->computing},

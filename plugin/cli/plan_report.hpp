@@ -15,6 +15,8 @@
 namespace fsdp2::cli {
 
 struct PlanReport {
+  std::string config_warning;  // of reading the configuration
+  std::vector<std::string> config_notes;
   Plan plan;
   std::string optimizer;
   RankMemory memory;

@@ -1,6 +1,5 @@
 #include "plugin/cli/quantity.hpp"
 
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <span>

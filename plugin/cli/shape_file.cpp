@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "registry/given.hpp"
 #include "registry/host_text.hpp"
 #include "registry/nearest_name.hpp"
+#include "registry/plan.hpp"
 #include "registry/toml_nesting.hpp"
 
 namespace fsdp2::cli {
@@ -38,6 +39,7 @@ struct Node {
     Source source;
   };
   std::vector<Parameter> parameters;
+  std::set<std::string, std::less<>> names;  // of parameters
 };
 
 class Reader {
@@ -230,8 +232,8 @@ class Reader {
     }
     if (rest.empty()) throw error_at(parameter.source, name, "`" + name + "` is no name of a parameter");
     parameter.name = rest;
-    for (const Node::Parameter& other : holder->parameters) {
-      if (other.name == rest) throw error_at(parameter.source, name, "parameter `" + name + "` is there twice");
+    if (!holder->names.emplace(rest).second) {
+      throw error_at(parameter.source, name, "parameter `" + name + "` is there twice");
     }
     count_one(parameter.source);
     holder->parameters.push_back(std::move(parameter));
@@ -322,7 +324,7 @@ class Reader {
       TreeParameter one = parameter.shape_and_type;
       one.names = {prefix + parameter.name};
       one.holders = one.readers = {index};
-      total_ += numel_of(one.shape);
+      total_ += numel(one.shape);
       if (total_ > kMostElements)
         throw error_at(parameter.source, "module", "the model has more elements than any machine");
       by_name_.emplace(one.names.front(), tree_.parameters.size());
@@ -331,10 +333,11 @@ class Reader {
     for (const auto& [name, part] : node.parts) emit(prefix + name, *part, index);
   }
 
-  static int64_t numel_of(const std::vector<int64_t>& shape) {
-    int64_t count = 1;
-    for (const int64_t length : shape) count *= length;
-    return count;
+  [[nodiscard]] std::string why_no_parameter(const std::string& name) const {
+    const auto is_it = [&](const Tied& other) { return other.name == name; };
+    const auto other = std::find_if(tied_.begin(), tied_.end(), is_it);
+    return other == tied_.end() ? "is no parameter of the file"
+                                : "is itself tied, to `" + other->other + "`: name the parameter that has the shape";
   }
 
   void tie() {
@@ -344,7 +347,7 @@ class Reader {
         std::vector<std::string_view> names;
         for (const auto& [name, index] : by_name_) names.emplace_back(name);
         throw error_at(tied.source, "module.tied",
-                       "`" + tied.name + "` is tied to `" + tied.other + "`, which is no parameter of the file",
+                       "`" + tied.name + "` is tied to `" + tied.other + "`, which " + why_no_parameter(tied.other),
                        nearest_name(tied.other, names));
       }
       TreeParameter& parameter = tree_.parameters[found->second];

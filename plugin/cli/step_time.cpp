@@ -62,7 +62,7 @@ class Simulation {
     for (size_t i = 0; i < order.size(); ++i) {
       const size_t u = order[i];
       for (size_t next = i; next < order.size() && next <= i + depth; ++next) gather(order[next]);
-      const double work = backward ? work_[u].backward : work_[u].forward;
+      const double work = !backward ? work_[u].forward : traffic_[u].in_backward ? work_[u].backward : 0;
       const double seconds = machine_.flops ? work * machine_.tokens / *machine_.flops : 0;
       computed_ = std::max(computed_, whole_at[u]) + seconds;
       time_.computing += seconds;

@@ -27,8 +27,9 @@ struct StepTime {
 };
 
 /// Forward multiplies and adds once for each element of a matrix and token, backward twice (once where the matrix is
-/// frozen); what has one dimension, and the matrices of modules of class Embedding, count nothing. A collective sends
-/// at the rate of its slowest link; groups of ranks that meet on one node's network share it.
+/// frozen, none where nothing before it trains either); what has one dimension, and the matrices of modules of class
+/// Embedding, count nothing. A collective sends at the rate of its slowest link; groups of ranks that meet on one
+/// node's network share it.
 StepTime step_time(const Plan& plan, const ModuleTree& tree, const Machine& machine);
 
 }  // namespace fsdp2::cli

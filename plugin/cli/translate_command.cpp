@@ -1,11 +1,8 @@
 // `fsdp2 translate`: another host's configuration as canonical TOML.
-#include <algorithm>
-#include <cctype>
 #include <iostream>
 #include <memory>
 
 #include "plugin/cli/command.hpp"
-#include "plugin/cli/library_options.hpp"
 #include "plugin/cli/translated_file.hpp"
 #include "plugin/cli/translation_report.hpp"
 #include "registry/toml_writer.hpp"

@@ -8,8 +8,8 @@
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
 #include "adapters/detect.hpp"
-#include "adapters/host_environment.hpp"
 #include "adapters/key_list.hpp"
+#include "adapters/process_variables.hpp"
 #include "registry/consistency.hpp"
 #include "registry/host_text.hpp"
 #include "registry/nearest_name.hpp"
@@ -57,9 +57,7 @@ class FileTranslation {
     if (request_.dialect.empty()) return;
     try {
       find_translation(request_.dialect, extensions.adapters());
-      TranslationContext context;
-      context.flags = request_.flags;
-      check_flags(request_.dialect, context);
+      check_flags(request_.dialect, request_.flags);
     } catch (const Error& error) {
       throw CLI::ValidationError("--dialect", error.what());
     }
@@ -135,7 +133,10 @@ class FileTranslation {
   }
 
   /// Of a list, with the variables from elsewhere: the process's come first, those of the command line last.
-  [[nodiscard]] std::vector<HostKey> keys_of(const Adapter& adapter) const {
+  [[nodiscard]] std::vector<HostKey> keys_of(const Adapter& adapter) {
+    for (const HostKey& variable : request_.variables) {
+      remark_unread(variable, adapter.key_variables, "a list of keys of " + result_.dialect);
+    }
     std::vector<HostKey> keys;
     if (request_.uses_process_variables) {
       Source source;
@@ -149,18 +150,26 @@ class FileTranslation {
     return keys;
   }
 
-  /// `readers`: beginnings of the names that count beside `subject`.
+  /// Whether a host that reads `readers`, which are names, or their beginnings up to a "_", reads it.
+  static bool is_read(const std::string& name, std::span<const std::string_view> readers) {
+    return std::any_of(readers.begin(), readers.end(), [&](std::string_view reader) {
+      return reader.ends_with('_') ? name.starts_with(reader) : name == reader;
+    });
+  }
+
+  void remark_unread(const HostKey& variable, std::span<const std::string_view> readers, const std::string& subject) {
+    if (is_read(variable.name, readers)) return;
+    const std::string others = readers.empty() ? "no variables are read" : "only " + quoted_list(readers) + " is read";
+    result_.remarks.push_back("`" + variable.source.override_text + "` has no effect: beside " + subject + " " +
+                              others + did_you_mean(nearest_name(variable.name, readers)));
+  }
+
+  /// `readers`: those that count beside `subject`.
   void put_variables(std::span<const std::string_view> readers, const std::string& subject) {
     if (request_.uses_process_variables) context_.environment = process_variables(readers);
     for (const HostKey& variable : request_.variables) {
-      const bool counts = std::any_of(readers.begin(), readers.end(),
-                                      [&](std::string_view beginning) { return variable.name.starts_with(beginning); });
       context_.environment.insert_or_assign(variable.name, variable.value);
-      if (counts) continue;
-      const std::string others =
-          readers.empty() ? "no variables are read" : "only " + quoted_list(readers) + " is read";
-      result_.remarks.push_back("`" + variable.source.override_text + "` has no effect: beside " + subject + " " +
-                                others + did_you_mean(nearest_name(variable.name, readers)));
+      remark_unread(variable, readers, subject);
     }
   }
 

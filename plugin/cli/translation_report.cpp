@@ -1,11 +1,13 @@
 #include "plugin/cli/translation_report.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "adapters/setting.hpp"
+#include "plugin/cli/options_json.hpp"
 #include "registry/host_text.hpp"
 #include "registry/keys.hpp"
 #include "registry/text_table.hpp"
@@ -56,9 +58,7 @@ class FileLines {
     }
     if (begin >= text.size()) return {};
     const std::string line = text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
-    const size_t first = line.find_first_not_of(" \t\r");
-    if (first == std::string::npos) return {};
-    return shown(line.substr(first, line.find_last_not_of(" \t\r") - first + 1));
+    return shown(std::string(without_blanks(line)));
   }
 
  private:
@@ -104,32 +104,6 @@ Json origin_json(const KeyRow& row, FileLines& lines) {
   return json;
 }
 
-Json json_of(const Value& value) {
-  return std::visit([](const auto& given) { return Json(given); }, value);
-}
-
-/// As the TOML has them, table in table.
-Json options_json(const Fsdp2Options& options) {
-  Json json = Json::object();
-  const auto put = [&](const std::string& key, const Json& value) {
-    Json* table = &json;
-    size_t begin = 0;
-    for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', begin)) {
-      table = &(*table)[key.substr(begin, dot - begin)];
-      begin = dot + 1;
-    }
-    (*table)[key.substr(begin)] = value;
-  };
-  for (const KeySpec& spec : key_specs()) {
-    Value value;
-    if (spec.give(options, value)) put(std::string(spec.name), json_of(value));
-  }
-  for (const auto& [name, option] : options.strategy_options) {
-    std::visit([&, &name = name](const auto& value) { put("strategy_options." + name, Json(value)); }, option);
-  }
-  return json;
-}
-
 }  // namespace
 
 std::string difference_text(const TranslatedFile& file) {
@@ -144,7 +118,7 @@ std::string difference_text(const TranslatedFile& file) {
   }
   std::string text = aligned(table);
   for (const std::string& key : file.config.obsolete) text += "loses its meaning: " + key + "\n";
-  for (const std::string& note : file.config.notes) text += "changes meaning: " + note + "\n";
+  for (const std::string& note : file.config.notes) text += "note: " + note + "\n";
   return text;
 }
 

@@ -30,9 +30,9 @@ void ClipCheck::verify() {
                                    [](const Record& record) { return content_hash(record.shard) != record.hash; });
   if (!stepped) return;
   log_(true,
-       "parameters were changed after backward, as by an optimizer's step, and gradients have never been clipped: "
+       "parameters were changed after backward, as by an optimizer's step, and the engine has not clipped by a norm: "
        "`gradient.clip_norm = " +
-           value_text(*clip_norm_) + "` takes effect by `engine.clip_gradients()` " +
+           value_text(Value(*clip_norm_)) + "` takes effect by `engine.clip_gradients()` " +
            "(engine_clip_gradients in C), which the host has to call between backward and the step");
   end();
 }

@@ -1,5 +1,5 @@
-// Finds a host that asks for clipping and does not clip: the step is the host's, so `gradient.clip_norm` takes effect
-// by a call of the host alone.
+// Finds a host that asks for clipping by a norm and never has the engine do it: the step is the host's, so
+// `gradient.clip_norm` takes effect by a call of the host alone.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +28,7 @@ class ClipCheck {
   /// Warns, once, where shards have changed since: an optimizer has stepped. (Contents, since some optimizers write
   /// behind version counters.) Local.
   void verify();
-  /// The host clips, or is done: there is nothing to find any more.
+  /// The host clips by a norm, or is done: there is nothing to find any more.
   void end();
 
  private:

@@ -24,7 +24,7 @@ constexpr const char* kWhat = "the comparison of models before sharding";
 
 /// What the table of a plan does not say, a line each.
 std::string settings_of(const Plan& plan) {
-  const auto number = [](std::optional<double> value) { return value ? value_text(*value) : "none"; };
+  const auto number = [](std::optional<double> value) { return value ? value_text(Value(*value)) : "none"; };
   return "load.mode = " + std::string(plan.broadcasts_values ? "\"broadcast\"" : "\"sharded\"") +
          "\nprefetch.forward = " + std::to_string(plan.prefetch_forward) +
          "\nprefetch.backward = " + std::to_string(plan.prefetch_backward) +

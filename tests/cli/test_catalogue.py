@@ -20,7 +20,7 @@ class CommandLine(CliTest):
         self.assertIn("Did you mean --json?", self.run_fsdp2("strategies", "--jsno", status=2).stderr)
 
     def test_help_shows_examples(self):
-        for command in ("strategies", "dialects"):
+        for command in ("strategies", "dialects", "plan", "translate", "inspect"):
             self.assertIn(f"Examples:\n  fsdp2 {command}", self.run_fsdp2(command, "--help").stdout)
 
 

@@ -96,6 +96,7 @@ class Translate(CliTest):
         self.assertEqual(self.run_fsdp2("translate", printed).stdout, done.stdout)
 
     def test_pipes(self):
+        """Files and standard input alike; what the file must come to is in test_cases."""
         first = self.run_fsdp2("translate", ACCELERATE).stdout
         for text in (first, ACCELERATE.read_text()):
             done = subprocess.run([FSDP2, "translate", "-"], input=text, capture_output=True, text=True, check=True)
@@ -122,7 +123,7 @@ class Translate(CliTest):
         self.assertRegex(done.stdout, rf"mesh.shard +4 +{ACCELERATE}:17 parallelism_config_dp_shard_size: 4 +none\n")
         self.assertRegex(done.stdout, r'checkpoint.kind +"sharded" +default of accelerate\n')
         self.assertIn("loses its meaning: fsdp_use_orig_params\n", done.stdout)
-        self.assertRegex(done.stdout, r"changes meaning: .*:12:39: `fsdp_transformer_layer_cls_to_wrap: ")
+        self.assertRegex(done.stdout, r"note: .*:12:39: `fsdp_transformer_layer_cls_to_wrap: ")
         self.assertNotIn("[fsdp]", done.stdout)
 
     def test_to_version(self):
@@ -165,6 +166,11 @@ class Translate(CliTest):
         self.assertIn("offload.params", self.translate(bare, "--use-env", environment=launched).stdout)
         unread = self.translate(TITAN, "--env", "FSDP_VERSION=2", name="t.toml")
         self.assertIn("note: `--env FSDP_VERSION=2` has no effect", unread.stderr)
+        for text, name, dialect, variable in ((ENVIRONMENT, "launch.env", "accelerate", "FSPD_VERSION=2"),
+                                              ("zero_optimization.stage=3\n", "ds.txt", "deepspeed", "FSDP_VERSION=2"),
+                                              (COMPOSER, "host.yaml", "composer", "FSDP_VERSIONS=2")):
+            unread = self.translate(text, "--dialect", dialect, "--env", variable, name=name)
+            self.assertIn(f"note: `--env {variable}` has no effect", unread.stderr, dialect)
 
     def test_context(self):
         done = self.translate(TITAN, "--context", "num_processes=6", name="t.toml", status=1)

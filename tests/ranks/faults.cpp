@@ -205,6 +205,10 @@ RANK_CASE(Faults, failed_gather) {
   }
 }
 
+Plan plan_layers(const ModuleTree& tree, int64_t world) {
+  return plan_for(tree, units_of({"Layer"}), world);
+}
+
 RANK_CASE(Faults, engine_destroyed_without_detach) {
   auto module = load(context, "ThreeLayers");
   shard(context, module, units_of({"Layer"})).reset();
@@ -216,7 +220,7 @@ RANK_CASE(Faults, engine_destroyed_without_detach) {
   expect_told([&] { module.forward({odd_input(0, 0)}); });
   expect_told([&] { module.save(context.scratch_path("lost" + std::to_string(context.rank()))); });
   expect_told([&] { shard(context, module, units_of({"Layer"})); });
-  expect_told([&] { tree_of(module); });
+  expect_told([&] { plan_of(module, plan_layers, 2); });
   // One that is loaded anew is another module.
   auto anew = load(context, "ThreeLayers");
   const auto sharded = shard(context, anew, units_of({"Layer"}));
@@ -246,10 +250,10 @@ RANK_CASE(Faults, detach_after_the_host_has_converted_the_module) {
 }
 
 RANK_CASE(Faults, empty_and_sharded_modules_have_no_plan) {
-  EXPECT_NE(text_of_fault([&] { tree_of(torch::jit::Module()); }).find("empty"), std::string::npos);
+  EXPECT_NE(text_of_fault([&] { plan_of(torch::jit::Module(), plan_layers, 2); }).find("empty"), std::string::npos);
   auto module = load(context, "ThreeLayers");
   const auto sharded = shard(context, module, units_of({"Layer"}));
-  EXPECT_NE(text_of_fault([&] { tree_of(module); }).find("already sharded"), std::string::npos);
+  EXPECT_NE(text_of_fault([&] { plan_of(module, plan_layers, 2); }).find("already sharded"), std::string::npos);
 }
 
 RANK_CASE(Faults, second_owner_of_an_original_is_named) {

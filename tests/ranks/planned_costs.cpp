@@ -40,7 +40,7 @@ int64_t optimizer_state(torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
-/// Bytes of collectives to the byte; memory of parameters, gradients and optimizer within 2 %, of the rank with most.
+/// Bytes of collectives, and memory of parameters, gradients and optimizer, to the byte.
 void expect_planned_costs(RankContext& context, const std::string& model, const Sharding& sharding,
                           const std::function<at::Tensor(torch::jit::Module&)>& loss) {
   auto module = load(context, model);

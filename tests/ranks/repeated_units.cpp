@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
+#include "plugin/script/bound_tree.hpp"
 #include "registry/error.hpp"
 #include "tests/ranks/odd_training.hpp"
 
@@ -73,7 +74,7 @@ RANK_CASE(RepeatedUnits, called_by_the_host_alone) {
   expect_odd_trains(context, "Uncalled", {"Layer"}, recipe);
   expect_odd_trains(context, "Uncalled", {"Linear"}, recipe);
 
-  const Plan plan = plan_for(tree_of(load(context, "Uncalled")), units_of({"Layer"}), context.world());
+  const Plan plan = plan_for(read_module_tree(load(context, "Uncalled")).tree, units_of({"Layer"}), context.world());
   ASSERT_EQ(plan.units.size(), 3U);
   for (const PlannedParameter& parameter : plan.units[2].parameters) {
     EXPECT_TRUE(parameter.name.starts_with("spare.")) << parameter.name;
@@ -85,7 +86,8 @@ RANK_CASE(RepeatedUnits, called_by_the_host_alone) {
 RANK_CASE(RepeatedUnits, through_an_interface) {
   const auto k = [](int64_t step) { return (step * 2) % 3; };
   expect_odd_trains(context, "ThroughInterface", {"Layer"}, with_number(k, 4));
-  const Plan plan = plan_for(tree_of(load(context, "ThroughInterface")), units_of({"Layer"}), context.world());
+  const Plan plan =
+      plan_for(read_module_tree(load(context, "ThroughInterface")).tree, units_of({"Layer"}), context.world());
   EXPECT_EQ(plan.units.size(), 6U);
 }
 

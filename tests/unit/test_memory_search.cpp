@@ -2,6 +2,8 @@
 
 #include "plugin/cli/memory_search.hpp"
 #include "registry/error.hpp"
+#include "registry/mesh.hpp"
+#include "registry/toml_reader.hpp"
 
 namespace fsdp2::cli {
 namespace {
@@ -22,7 +24,7 @@ std::vector<Alternative> found(int64_t limit, const PeakOf& peak_of = peak, int6
 TEST(MemorySearch, SingleChangesTheBestFirst) {
   const auto all = found(145);
   ASSERT_EQ(all.size(), 2U);
-  EXPECT_EQ(all[0].changes, std::vector<std::string>{"mixed_precision.param = \"bfloat16\""});
+  EXPECT_EQ(all[0].changes, std::vector<std::string>{"mixed_precision.param=\"bfloat16\""});
   EXPECT_EQ(all[0].peak, 130);
   EXPECT_TRUE(all[0].fits);
   EXPECT_EQ(all[1].peak, 140);
@@ -55,7 +57,7 @@ TEST(MemorySearch, PlansThatAreRefusedDoNotCount) {
     return peak(config, world);
   });
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(all[0].changes, std::vector<std::string>{"reshard_after_forward = true"});
+  EXPECT_EQ(all[0].changes, std::vector<std::string>{"reshard_after_forward=true"});
 }
 
 /// A change that helps only beside another one is found.
@@ -70,9 +72,53 @@ TEST(MemorySearch, OneChangeMakesRoomForAnother) {
   const auto all = find_alternatives({}, 4, 50, peak_of, wrap);
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.back().changes,
-            (std::vector<std::string>{R"(wrap = { policy = "transformer", layer_classes = ["Block", "Embedding"] })",
-                                      "reshard_after_forward = true"}));
+            (std::vector<std::string>{R"(wrap={ policy = "transformer", layer_classes = ["Block", "Embedding"] })",
+                                      "reshard_after_forward=true"}));
   EXPECT_TRUE(all.back().fits);
+}
+
+Config read_config(const std::string& options) {
+  return resolve(read_given("[fsdp]\n" + options, "a.toml"));
+}
+
+std::vector<Alternative> found_from(const std::string& options, const PeakOf& peak_of) {
+  return find_alternatives(read_config(options), 8, 1, peak_of, {}, 4);
+}
+
+/// What is left of replicas is not: a mesh of the file is taken back too.
+TEST(MemorySearch, AllRanksInPlaceOfAHybrid) {
+  const auto peak_of = [](const Config& config, int64_t world) { return 800 / mesh_of(config, world, 4).shard; };
+  auto all = found_from("strategy = \"hybrid_shard\"", peak_of);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all[0].changes, (std::vector<std::string>{"strategy=\"full_shard\"", "reshard_after_forward=true"}));
+  EXPECT_EQ(all[0].peak, 100);
+  all = found_from("strategy = \"hybrid_shard\"\nmesh = { replicate = 4, shard = 2 }", peak_of);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all[0].changes, (std::vector<std::string>{"strategy=\"full_shard\"", "reshard_after_forward=true",
+                                                      "mesh.replicate=1", "mesh.shard=-1"}));
+  EXPECT_EQ(all[0].peak, 100);
+}
+
+TEST(MemorySearch, ReshardingHybrid) {
+  const auto all = found_from("strategy = \"hybrid_shard_zero2\"", [](const Config& config, int64_t) -> int64_t {
+    return config.options.strategy == "hybrid_shard" ? 80 : 88;
+  });
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].changes, (std::vector<std::string>{"strategy=\"hybrid_shard\"", "reshard_after_forward=true"}));
+}
+
+TEST(MemorySearch, LayoutWithoutPadding) {
+  const auto all = found_from("layout = \"per_parameter\"", [](const Config& config, int64_t) -> int64_t {
+    return layout_of(config.options) == Layout::kRagged ? 30 : 800;
+  });
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].changes, std::vector<std::string>{"layout=\"ragged\""});
+}
+
+TEST(MemorySearch, MoreRanksAreOnMoreNodes) {
+  const auto all = found_from("", [](const Config&, int64_t world) -> int64_t { return world < 32 ? 10 : 1; });
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].changes, std::vector<std::string>{"--world 32 --nodes 8"});
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "plugin/cli/shape_file.hpp"
 #include "tests/unit/helpers.hpp"
 
@@ -108,6 +110,9 @@ TEST(ShapeFile, FaultsHaveAPlaceAndTheNearestName) {
   EXPECT_NE(fault(head + "parameters.w = [1]\ntied.v = \"a.u\"")
                 .find("which is no parameter of the file; did you mean `a.w`?"),
             std::string::npos);
+  EXPECT_NE(fault(head + "parameters.w = [1]\ntied.v = \"a.w\"\ntied.u = \"a.v\"")
+                .find("`a.v`, which is itself tied, to `a.w`: name the parameter that has the shape"),
+            std::string::npos);
   for (const char* path : {"a.{0}", "a.{0..", "a.{2..1}", "a.{x..2}", "a.{0..99999999999999999999}", "a.{0..1e9}",
                            "a.{0..999999}.{0..999999}"}) {
     const std::string text = fault(std::string("[[module]]\npath = \"") + path + "\"\nparameters.w = [1]");
@@ -127,6 +132,15 @@ TEST(ShapeFile, FaultsHaveAPlaceAndTheNearestName) {
   for (const char* path : {".", "a..b", "a."}) {
     EXPECT_TRUE(fault(std::string("[[module]]\npath = \"") + path + "\"").starts_with("shapes.toml:2:8: ")) << path;
   }
+}
+
+/// In time that grows with their number alone.
+TEST(ShapeFile, ManyParametersInOneModule) {
+  std::string text = "[[module]]\npath = \"a.{0..9}\"\n";
+  for (int i = 0; i < 20'000; ++i) text += "parameters.p" + std::to_string(i) + " = [1]\n";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(read(text).parameters.size(), 200'000U);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));  // two where nothing else runs
 }
 
 }  // namespace

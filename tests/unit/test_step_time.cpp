@@ -70,6 +70,20 @@ TEST(StepTime, LatencyCountsForEachCollective) {
   EXPECT_NEAR(time("", 2, machine).communicating, 2 * 3 * (kBlock / 2 / 1e9 + 1e-3), 1e-12);
 }
 
+/// Backward ends at the first that trains: a frozen one before it has none, a frozen one behind it half of one.
+TEST(StepTime, FrozenBlocks) {
+  for (const auto& [frozen, passes] : {std::pair{"a", 1 + 1 + 2}, {"b", 1 + 1 + 2 + 1}}) {
+    test::TreeBuilder tree;
+    for (const std::string name : {"a", "b"}) {
+      tree.parameter(tree.module(0, name, "Block"), "w", {1024, 64}, DType::kFloat32, name != frozen);
+    }
+    Machine machine = node(2);
+    machine.flops = 1e9;
+    machine.tokens = 1000;
+    EXPECT_DOUBLE_EQ(time("", 2, machine, tree.tree()).computing, passes * kWork / 1e9) << frozen;
+  }
+}
+
 TEST(StepTime, LookedUpTablesAndVectorsComputeNothing) {
   test::TreeBuilder tree;
   tree.parameter(tree.module(0, "table", "Embedding"), "weight", {1024, 64});

@@ -119,7 +119,8 @@ typedef struct fsdp2_config_args {
   size_t override_count;
   /* The keys of another host as "name=value", in place of the file that `config` would name; null: there are none. They
    * are those of `dialect` in the TOML or the overrides: "accelerate", "transformers", "deepspeed" or "torch_fsdp1".
-   * Where the overrides say enough, `path` and `text` may both be null.
+   * Where the overrides say enough, `path` and `text` may both be null. `config` beside them is an error; a list of no
+   * keys that is not null is one that says nothing. At most 1 MiB.
    * "cpu_offload=true", "zero_optimization.stage=3" (in a map): a keyword, its value is TOML, or True, False or None,
    * or else a bare word. "FSDP_VERSION=2", in capitals: a variable, its value is text. The environment of the process
    * is not read for them; what counts there the host puts into the list. */
@@ -285,7 +286,7 @@ typedef struct fsdp2_api {
   const char* (*dialect_help)(size_t index);
 
   /* config [any]. Opens the libraries in `plugins` and FSDP2_PLUGINS (fsdp2/extension.h). Warnings and notes also go to
-   * the log. */
+   * the log. FSDP2_CONFIG for what is wrong in the file, an override or one of `host_keys`, by its name. */
   fsdp2_status* (*config_load)(const fsdp2_config_args* args, fsdp2_config** out);
   const char* (*config_toml)(const fsdp2_config* config);    /* canonical TOML of every option */
   const char* (*config_warning)(const fsdp2_config* config); /* the one warning of the adapter, or "" */
@@ -437,8 +438,9 @@ typedef struct fsdp2_api {
   /* engine_clip_gradient_norm by what the configuration says, `gradient.clip_norm` with p = 2: a host that calls it
    * between backward and the optimizer's step clips as another host's file asks it to. *configured is 1, and *norm the
    * norm before; without the key nothing is done, and both are 0. Either may be null. With the key, shard and
-   * shard_tensors log that the host has to call it; a forward after a step without any clipping warns, once. [trainer,
-   * collective] */
+   * shard_tensors log that the host has to call it; a forward after a step before any clipping by a norm warns, once.
+   * FSDP2_FAILED_PRECONDITION inside a pass, under engine_gather, and for what engine_check_step finds. [trainer,
+   * collective where it clips] */
   fsdp2_status* (*engine_clip_gradients)(fsdp2_engine* engine, int32_t* configured, double* norm);
 } fsdp2_api;
 

@@ -242,7 +242,8 @@ class Engine {
     return norm;
   }
   /// The same by `gradient.clip_norm` of the configuration, with p = 2. Without the key nothing is done, and nothing
-  /// returned. A host that calls it before each step clips where a configuration asks for it. [trainer, collective]
+  /// returned. A host that calls it before each step clips where a configuration asks for it. FSDP2_FAILED_PRECONDITION
+  /// inside a pass, under gather(), and for what check_step() finds. [trainer, collective where it clips]
   std::optional<double> clip_gradients() {
     int32_t configured = 0;
     double norm = 0;
@@ -410,7 +411,7 @@ struct CatalogueEntry {
 
 /// The keys of another host, where there is no file: name and value. {"cpu_offload", "true"} is a keyword, with dots
 /// where it lies in a map ({"zero_optimization.stage", "3"}); its value is TOML, or True, False or None, or else a bare
-/// word. {"FSDP_VERSION", "2"}, in capitals, is a variable of an environment; its value is text.
+/// word. {"FSDP_VERSION", "2"}, in capitals, is a variable of an environment; its value is text. No `=` in a name.
 using HostKeys = std::vector<std::pair<std::string, std::string>>;
 
 /// The loaded library. Copies share it. It stays in memory when the last copy is gone, since compiled graphs may need
@@ -454,7 +455,7 @@ class Plugin {
   /// environment of the process is not read for them. FSDP2_CONFIG with the key and the nearest valid name. [any]
   [[nodiscard]] Configuration config_from_keys(const std::string& dialect, const HostKeys& keys,
                                                std::vector<std::string> overrides = {}) const {
-    overrides.insert(overrides.begin(), "dialect=" + dialect);
+    overrides.insert(overrides.begin(), "dialect=\"" + dialect + "\"");
     return configuration(nullptr, nullptr, overrides, keys);
   }
 

@@ -1,4 +1,4 @@
-#include "adapters/host_environment.hpp"
+#include "adapters/process_variables.hpp"
 
 #include <unistd.h>
 
