@@ -138,7 +138,7 @@ TEST_F(HostKeysAsAList, FaultsNameTheKeyAndTheNearestName) {
   EXPECT_EQ(other.code(), FSDP2_NOT_FOUND);
   EXPECT_EQ(other.nearest, "accelerate");
   EXPECT_STREQ(fault_of([&] { return plugin_.config_from_keys("lightning", keys); }).what(),
-               "override `dialect=lightning`: dialect `lightning` takes a file, not a list of keys, which are for "
+               "override `dialect=\"lightning\"`: dialect `lightning` takes a file, not a list of keys, which are for "
                "\"accelerate\", \"transformers\", \"deepspeed\", \"torch_fsdp1\"");
   EXPECT_STREQ(fault_of([&] { return plugin_.config_from_keys("accelerate", keys, {"config=a.yaml"}); }).what(),
                "override `config=a.yaml`: `config` cannot stand beside a list of the host's keys: leave one of them "
