@@ -68,11 +68,18 @@ std::string what_it_is(const MappedFile& file, caffe2::serialize::PyTorchStreamR
   if (reader == nullptr && begin.starts_with("\x80\x02")) {
     return std::string("it is a Python pickle, as torch.save wrote them before PyTorch 1.6") + kExport;
   }
+  if (reader != nullptr && !reader->hasRecord("constants.pkl")) {
+    return std::string("the archive holds no TorchScript, as one of torch.export") + kExport;
+  }
+  const std::string fault = exception_text(error);
+  if (reader == nullptr && fault.find("hasRecord(\"version\")") != std::string::npos) {
+    return std::string("it is a zip that holds no TorchScript") + kExport;
+  }
   if (reader == nullptr && begin.starts_with("PK")) {
-    return "the archive is damaged, or was cut short: " + exception_text(error);
+    return "the archive is damaged, or was cut short: " + fault;
   }
   if (reader == nullptr) return std::string("it is no archive") + kExport;
-  return exception_text(error);
+  return fault;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The program `fsdp2`: reads configurations and models and plans, without ranks and without weights.
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -13,8 +14,14 @@ std::string suggestion(const CLI::App& program, int argc, char** argv) {
   std::vector<std::string> names;
   const CLI::App* command = &program;
   for (const CLI::App* chosen : program.get_subcommands()) command = chosen;
-  for (const CLI::Option* option : command->get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const auto add_options = [&](const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  };
+  add_options(*command);
+  for (const CLI::App* group : command->get_subcommands({})) {
+    if (group->get_name().empty()) add_options(*group);
   }
   if (command == &program) {
     for (const CLI::App* other : program.get_subcommands({})) names.push_back(other->get_name());

@@ -111,10 +111,14 @@ class Search {
     if (joined_ > 1) found_.push_back({together_, now, now <= limit_});
   }
 
-  /// Twice as many, until they fit, with all that helps.
+  /// Twice as many, until they fit, with all that helps. What is cut into as many parts halves each time, so that all
+  /// further doublings together take away no more than the last one did.
   void add_more_ranks() {
+    int64_t last = kNone;
     for (int64_t world = world_ * 2; world <= kMostRanks; world *= 2) {
       const int64_t then = peak(best_, world).value_or(kNone);
+      if (last != kNone && then != kNone && then - std::max<int64_t>(0, last - then) > limit_) return;
+      last = then;
       if (then > limit_) continue;
       together_.push_back("--world " + std::to_string(world) +
                           (node_ ? " --nodes " + std::to_string(world / *node_) : ""));

@@ -1,4 +1,5 @@
 // `fsdp2 plan`: what a configuration makes of a model on so many ranks.
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -96,7 +97,11 @@ std::optional<StepTime> time_of(const PlanOptions& options, const Plan& plan, co
   machine.latency = options.latency.value_or(20e-6);
   machine.flops = options.flops;
   machine.tokens = options.tokens;
-  return step_time(plan, tree, machine);
+  const StepTime time = step_time(plan, tree, machine);
+  if (!std::isfinite(time.total)) {
+    throw CLI::ValidationError("--bandwidth", "and the other amounts make no step that ends");
+  }
+  return time;
 }
 
 Exit run_plan(const PlanOptions& options, bool json) {
@@ -135,6 +140,7 @@ Exit run_plan(const PlanOptions& options, bool json) {
 }
 
 void check(const PlanOptions& options) {
+  if (options.memory == 0) throw CLI::ValidationError("--memory", "is less than a byte");
   if (options.nodes > 0 && options.world % options.nodes != 0) {
     throw CLI::ValidationError("--nodes", std::to_string(options.world) + " ranks do not divide into " +
                                               std::to_string(options.nodes) + " nodes");

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -39,12 +40,13 @@ constexpr Suffix kNumbers[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T"
 constexpr Suffix kSeconds[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 
 /// Blanks around the suffix do not count.
-double amount_of(const std::string& text, std::span<const Suffix> suffixes, const char* wanted) {
+double amount_of(const std::string& text, std::span<const Suffix> suffixes, const char* wanted,
+                 double least = std::numeric_limits<double>::denorm_min()) {
   double number = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
   while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
-  if (fault == std::errc() && std::isfinite(number) && number > 0) {
+  if (fault == std::errc() && std::isfinite(number) && number >= least) {
     for (const Suffix& suffix : suffixes) {
       if (suffix.text == rest) return number * suffix.factor;
     }
@@ -56,7 +58,7 @@ double amount_of(const std::string& text, std::span<const Suffix> suffixes, cons
 
 int64_t parse_bytes(const std::string& text) {
   constexpr double kMost = 1e18;
-  const double bytes = amount_of(text, kBytes, "a size, like 80GiB or 512MB");
+  const double bytes = amount_of(text, kBytes, "a size, like 80GiB or 512MB", 0);
   if (bytes > kMost) throw std::invalid_argument("\"" + text + "\" is more than any machine has");
   return static_cast<int64_t>(bytes);
 }
@@ -70,7 +72,7 @@ double parse_number(const std::string& text) {
 }
 
 double parse_seconds(const std::string& text) {
-  return amount_of(text, kSeconds, "a time, like 20us or 1ms");
+  return amount_of(text, kSeconds, "a time, like 20us or 1ms", 0);
 }
 
 }  // namespace fsdp2::cli

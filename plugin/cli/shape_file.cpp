@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kMostModules = 1'000'000;  // and parameters; a model of this many takes seconds, more is a slip
 constexpr size_t kLongestPath = 512;         // characters
-constexpr int64_t kMostElements = int64_t{1} << 58;
+constexpr int64_t kMostElements = int64_t{1} << 54;  // bytes of all that trains with them can be counted
 
 struct Node {
   std::string class_name;  // empty: only on the way to another

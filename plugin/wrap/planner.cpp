@@ -19,6 +19,7 @@ Error with_place(const Error& error, const Config& config) {
   const auto found = config.sources.find(error.details().key);
   if (found == config.sources.end()) return error;
   const Source& source = found->second;
+  if (std::string_view(error.what()).starts_with(place(source))) return error;
   ErrorDetails details = error.details();
   details.file = source.file;
   if (source.line > 0) {

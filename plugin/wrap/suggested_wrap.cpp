@@ -70,6 +70,7 @@ class Suggestion {
       return false;
     });
     if (choice.empty() || share(sum) < least) return std::nullopt;
+    if (outermost_modules(choice) < 2) return std::nullopt;  // units in one another are whole together
     auto found = checked(choice);
     return found ? with_the_rest(std::move(choice), *std::move(found)) : std::nullopt;
   }
@@ -102,6 +103,16 @@ class Suggestion {
       if (choice.contains(tree_.modules[m].class_name)) return true;
     }
     return false;
+  }
+
+  /// Modules of the choice that lie in no other one, each once.
+  size_t outermost_modules(const Classes& choice) const {
+    size_t count = 0;
+    for (size_t m = 1; m < tree_.modules.size(); ++m) {
+      const TreeModule& module = tree_.modules[m];
+      if (module.object == m && choice.contains(module.class_name) && !lies_in(choice, m)) ++count;
+    }
+    return count;
   }
 
   std::optional<SuggestedWrap> checked(const Classes& choice) const {

@@ -62,7 +62,8 @@ void Sharding::clip_gradients(const std::vector<at::Tensor>& whole) {
   for (const at::Tensor& parameter : whole) squares += std::pow(parameter.grad().norm().item<double>(), 2);
   const double factor = *impl_->clip_norm / (std::sqrt(squares) + 1e-6);
   // A norm that is no number spreads, as in torch.nn.utils.clip_grad_norm_; from `whole` alone by the next forward.
-  engine.clip_gradient_norm(std::isnan(factor) ? *impl_->clip_norm : factor * (own + 1e-6));
+  const double own_limit = factor * (own + 1e-6);
+  engine.clip_gradient_norm(std::isnan(own_limit) ? *impl_->clip_norm : own_limit);
   if (factor >= 1) return;
   const at::NoGradGuard no_grad;
   for (const at::Tensor& parameter : whole) parameter.grad().mul_(factor);

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tomllib
 import unittest
+import zipfile
 import warnings
 import zipfile
 from typing import Dict, Tuple
@@ -511,6 +512,15 @@ class Files(InspectTest):
             path = self.folder / "eager.pt"
             torch.save(Layer().state_dict(), path, _use_new_zipfile_serialization=not old)
             self.expect_error(path, "torch.save wrote them" if old else "it was written by torch.save")
+
+    def test_archives_without_torchscript(self):
+        path = self.folder / "plain.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("notes/a.txt", "text")
+        self.expect_error(path, "it is a zip that holds no TorchScript; write it with torch.jit.script")
+        path = self.folder / "export.pt2"
+        torch.export.save(torch.export.export(Layer(), (torch.ones(2, 16),)), path)
+        self.expect_error(path, "the archive holds no TorchScript, as one of torch.export; write it with torch.jit.script")
 
     def test_a_file_that_was_cut_short(self):
         path = self.save(Stack())

@@ -200,6 +200,15 @@ class FromShapes(CliTest):
                 self.assertIn(part, done.stderr)
                 self.assertEqual(done.stdout, "")
 
+    def test_an_option_is_suggested_only_for_a_misspelt_one(self):
+        self.assertIn("Did you mean --world?", self.plan("--wrold", "8", status=2).stderr)
+        for arguments in (["--memory", "80 potatoes"], ["--memory", "0"], ["--optimizer", "adamx"], ["--bandwidth", "0"]):
+            self.assertNotIn("Did you mean", self.plan(*arguments, status=2).stderr)
+
+    def test_amounts_without_an_end(self):
+        done = self.plan("--bandwidth", "1GB/s", "--latency", "1e308s", status=2)
+        self.assertIn("make no step that ends", done.stderr)
+
     def test_what_the_configuration_had_to_say(self):
         self.write("host.yaml", "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n  fsdp_use_orig_params: true\n"
                    "  fsdp_auto_wrap_policy: NO_WRAP\n")  # fmt: skip

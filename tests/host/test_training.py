@@ -117,6 +117,13 @@ class Training(HostTest):
                 self.assertIn("`gradient.clip_norm = 1.0` takes effect by `engine.clip_gradients()`", done.stderr)
                 self.assertNotIn("has not clipped by a norm", done.stderr)
 
+    def test_clipping_of_gradients_that_are_not_finite(self):
+        """As unsharded: the norm is infinite, and training goes on, with losses that are no numbers."""
+        sets = ["train.lr=1e30", "fsdp.gradient.clip_norm=1e30", "fsdp.ignored_modules=['blocks\\.1']"]
+        for arguments in ([], ["--unsharded"]):
+            done = self.run_host("--nproc", "2", *arguments, sets=sets)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_clipping_counts_ignored_modules_and_accumulation(self):
         sets = ["train.lr=0.5", "train.accumulate=2", "fsdp.gradient.clip_norm=0.3"]
         plain, _ = self.train("--unsharded", "--nproc", "2", sets=sets)

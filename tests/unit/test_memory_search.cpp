@@ -115,8 +115,22 @@ TEST(MemorySearch, LayoutWithoutPadding) {
   EXPECT_EQ(all[0].changes, std::vector<std::string>{"layout=\"ragged\""});
 }
 
+/// What halves with twice as many ranks, and what does not: it is seen early that no number of them is enough.
+TEST(MemorySearch, MoreRanksAreNotTriedInVain) {
+  int calls = 0;
+  const PeakOf peak_of = [&](const Config&, int64_t world) {
+    ++calls;
+    return 100 + 800 / world;
+  };
+  EXPECT_TRUE(find_alternatives({}, 8, 50, peak_of).empty());
+  EXPECT_LT(calls, 16);
+  const auto found = find_alternatives({}, 8, 101, peak_of);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].changes, std::vector<std::string>{"--world 512"});
+}
+
 TEST(MemorySearch, MoreRanksAreOnMoreNodes) {
-  const auto all = found_from("", [](const Config&, int64_t world) -> int64_t { return world < 32 ? 10 : 1; });
+  const auto all = found_from("", [](const Config&, int64_t world) { return 32 / world; });
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].changes, std::vector<std::string>{"--world 32 --nodes 8"});
 }

@@ -119,5 +119,13 @@ TEST(Planner, RefusesWhatIsNotBuilt) {
   EXPECT_EQ(error_of([&] { make_plan(small_model().tree(), Fsdp2Options{}, 0); }).code(), ErrorCode::kInvalidArgument);
 }
 
+TEST(Planner, ThePlaceOfAMeshThatDoesNotFitIsSaidOnce) {
+  test::TreeBuilder tree;
+  tree.parameter(0, "w", {8});
+  const Config config = load_config_text("[fsdp]\nmesh.shard = 3\n", "a.toml");
+  EXPECT_EQ(test::text_of([&] { make_plan(tree.tree(), config, 8); }),
+            "a.toml:2:14: `mesh.shard = 3` does not divide the 8 ranks there are");
+}
+
 }  // namespace
 }  // namespace fsdp2

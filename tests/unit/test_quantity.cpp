@@ -12,7 +12,10 @@ TEST(Quantity, Bytes) {
   EXPECT_EQ(parse_bytes("80GiB"), int64_t{80} << 30);
   EXPECT_EQ(parse_bytes("1.5 KiB"), 1536);
   EXPECT_EQ(parse_bytes("80GB"), 80'000'000'000);
-  for (const char* text : {"", "GiB", "80Gib", "-1GiB", "0", "nan", "inf", "1e400", "80GiB ", "1e30TB", "80GiB/s"}) {
+  EXPECT_EQ(parse_bytes("0"), 0);
+  EXPECT_EQ(parse_seconds("0s"), 0);
+  EXPECT_THROW(parse_rate("0GB/s"), std::invalid_argument);
+  for (const char* text : {"", "GiB", "80Gib", "-1GiB", "nan", "inf", "1e400", "80GiB ", "1e30TB", "80GiB/s"}) {
     EXPECT_THROW(parse_bytes(text), std::invalid_argument) << text;
   }
 }

@@ -84,6 +84,17 @@ TEST(SuggestedWrap, LayersAndNotTheirParts) {
   EXPECT_EQ(found.why, "2 modules of class Block hold 76.7 % of the parameters.");  // 560 of 730
 }
 
+/// Units in one another are whole together: nothing is gained by the class.
+TEST(SuggestedWrap, AClassThatNestsInItself) {
+  TreeBuilder model;
+  size_t holder = 0;
+  for (int i = 0; i < 6; ++i) {
+    holder = model.module(holder, "inner", "Deep");
+    model.parameter(holder, "w", {8, 8});
+  }
+  EXPECT_NE(suggest(model.tree()).wrap.policy, WrapPolicy::kTransformer);
+}
+
 TEST(SuggestedWrap, NoParametersNoSuggestion) {
   const TreeBuilder model;
   EXPECT_FALSE(suggest_wrap(model.tree(), {}, all_fit(model.tree())).has_value());
