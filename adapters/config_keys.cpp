@@ -11,6 +11,7 @@
 #include "adapters/limits.hpp"
 #include "adapters/torchtitan_entries.hpp"
 #include "registry/error.hpp"
+#include "registry/host_text.hpp"
 #include "registry/toml_nesting.hpp"
 
 namespace fsdp2 {
@@ -113,7 +114,7 @@ bool ConfigKeys::has_pair_prefix(std::string_view prefix) const {
 }
 
 ConfigKeys read_config_keys(std::string_view text, const std::string& file) {
-  text = text.substr(0, limits::kBytes);
+  text = text.substr(0, kMostHostBytes);
   if (holds_titan_flags(text)) {
     ConfigKeys keys;
     try {

@@ -6,7 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "adapters/limits.hpp"
 #include "registry/host_text.hpp"
 #include "registry/toml_reader.hpp"
 
@@ -92,7 +91,7 @@ Setting settings_of(std::span<const HostKey> keys, const std::string& name) {
     check_host_text(key.name, name);
     ReadBudget::check_key(key.name, source);
     bytes += key.name.size() + key.value.size();
-    if (bytes > limits::kBytes) throw error_at(root.source, {}, "the values are larger than a configuration can be");
+    if (bytes > kMostHostBytes) throw error_at(root.source, {}, "the values are larger than a configuration can be");
     check_host_text(key.value, name + ": " + key.name);
     Setting member;
     member.source = source;

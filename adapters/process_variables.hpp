@@ -7,7 +7,10 @@
 
 namespace fsdp2 {
 
-/// Those whose names begin with one of these.
-std::map<std::string, std::string> process_variables(std::span<const std::string_view> beginnings);
+/// Whether a host that reads `readers` reads the variable: they are names, or beginnings of names up to a "_".
+bool reads_variable(std::span<const std::string_view> readers, std::string_view name);
+
+/// Those of the process that are read.
+std::map<std::string, std::string> process_variables(std::span<const std::string_view> readers);
 
 }  // namespace fsdp2

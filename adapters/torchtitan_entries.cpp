@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "adapters/entry_reading.hpp"
-#include "adapters/limits.hpp"
 #include "registry/host_text.hpp"
 #include "registry/toml_nesting.hpp"
 
@@ -157,7 +156,7 @@ TitanEntries read_titan_toml(std::string_view text, const std::string& file) {
 }
 
 bool holds_titan_flags(std::string_view text) {
-  const std::vector<FlagWord> words = split_words(text.substr(0, limits::kBytes));
+  const std::vector<FlagWord> words = split_words(text.substr(0, kMostHostBytes));
   return !words.empty() && words.front().text.starts_with("--");
 }
 

@@ -150,15 +150,8 @@ class FileTranslation {
     return keys;
   }
 
-  /// Whether a host that reads `readers`, which are names, or their beginnings up to a "_", reads it.
-  static bool is_read(const std::string& name, std::span<const std::string_view> readers) {
-    return std::any_of(readers.begin(), readers.end(), [&](std::string_view reader) {
-      return reader.ends_with('_') ? name.starts_with(reader) : name == reader;
-    });
-  }
-
   void remark_unread(const HostKey& variable, std::span<const std::string_view> readers, const std::string& subject) {
-    if (is_read(variable.name, readers)) return;
+    if (reads_variable(readers, variable.name)) return;
     const std::string others = readers.empty() ? "no variables are read" : "only " + quoted_list(readers) + " is read";
     result_.remarks.push_back("`" + variable.source.override_text + "` has no effect: beside " + subject + " " +
                               others + did_you_mean(nearest_name(variable.name, readers)));

@@ -6,8 +6,8 @@
 #include "adapters/adapters.hpp"
 #include "adapters/config.hpp"
 #include "adapters/json_settings.hpp"
-#include "adapters/limits.hpp"
 #include "adapters/yaml_block.hpp"
+#include "registry/host_text.hpp"
 #include "translations.hpp"
 
 namespace fsdp2 {
@@ -122,7 +122,7 @@ TEST(Settings, Limits) {
   EXPECT_NE(json_fault("[" + repeated("1,", 20'000) + "1]").find(many), std::string::npos);
   EXPECT_NE(json_fault("{\"" + repeated("k", 300) + "\": 1}").find("a key is longer than 256 bytes"),
             std::string::npos);
-  EXPECT_EQ(json_fault(repeated(" ", limits::kBytes + 1)),
+  EXPECT_EQ(json_fault(repeated(" ", kMostHostBytes + 1)),
             "a.json: the text is larger than 1 MiB, which no configuration is");
 }
 
@@ -144,7 +144,7 @@ TEST(Settings, AnchorsDoNotExplode) {
 
 /// Whatever it is, it ends, and soon.
 TEST(Settings, HostileTextEndsSoon) {
-  const size_t size = limits::kBytes / 4;  // the sanitizers take their time
+  const size_t size = kMostHostBytes / 4;  // the sanitizers take their time
   std::vector<std::string> texts;
   for (const char* part : {"[",   "{",      "{a: ", "- ",      "? ",   "a: ",   "&a ", "*a ",      "!a ",
                            "\"",  "'",      "|\n",  ">\n",     "[]",   "a,",    "\n",  " ",        "#",

@@ -103,6 +103,9 @@ TEST(ShapeFile, FaultsHaveAPlaceAndTheNearestName) {
   }
   EXPECT_NE(fault(head + "parameters.w = [4611686018427387904, 4]").find("more elements than any model"),
             std::string::npos);
+  // Elements that can be counted, bytes of training that cannot.
+  EXPECT_NE(fault(head + "parameters.w = [16384, 17592186044416]").find("more elements than any model"),
+            std::string::npos);
   EXPECT_NE(fault(head + "parameters.w = [1]\n" + head).find("5:8: module `a` is there already, from line 2"),
             std::string::npos);
   EXPECT_NE(fault(head + "parameters = { \"w\" = [1] }\ntied = { w = \"a.w\" }").find("parameter `w` is there twice"),

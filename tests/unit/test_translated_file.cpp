@@ -10,6 +10,7 @@
 #include "adapters/limits.hpp"
 #include "helpers.hpp"
 #include "plugin/cli/translation_report.hpp"
+#include "registry/host_text.hpp"
 #include "registry/toml_writer.hpp"
 
 namespace fsdp2 {
@@ -197,7 +198,7 @@ TEST_F(Translated, LibrariesBringDialects) {
 }
 
 TEST_F(Translated, LargeAndHostileFilesEnd) {
-  EXPECT_NE(fault("a.yaml", std::string(limits::kBytes + 1, 'a')).find("is larger than 1 MiB"), std::string::npos);
+  EXPECT_NE(fault("a.yaml", std::string(kMostHostBytes + 1, 'a')).find("is larger than 1 MiB"), std::string::npos);
   EXPECT_NE(fault("a.yaml", std::string("a\0b", 3)).find("a.yaml:1:2: this is not text in UTF-8"), std::string::npos);
   std::string many;
   for (size_t i = 0; i < limits::kSettings + 1; ++i) many += "FSDP_A" + std::to_string(i) + "=1\n";
